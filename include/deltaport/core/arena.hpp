@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deltaport {
+
+class ArenaState;
+
+/// One live block of an Arena. Tensors that share memory share their Storage; the block returns to the arena when the
+/// last of them is gone. Identity of a Storage is identity of ownership.
+class Storage {
+ public:
+  Storage(std::shared_ptr<ArenaState> state, std::byte* data, std::size_t bytes, std::string name);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::shared_ptr<ArenaState> state_;
+  std::byte* data_;
+  std::size_t bytes_;
+  std::string name_;
+};
+
+/// All figures in bytes. Live bytes count blocks as rounded up to 256 bytes.
+struct ArenaStats {
+  std::size_t allocated = 0;       ///< live now
+  std::size_t allocated_peak = 0;  ///< most that was ever live since the last reset_peak()
+  std::size_t reserved = 0;        ///< held from the driver in slabs
+  std::size_t reserved_peak = 0;
+  std::size_t blocks = 0;         ///< live blocks
+  std::size_t slab_requests = 0;  ///< driver allocations so far
+};
+
+struct ArenaBlock {
+  std::string name;
+  std::size_t bytes;
+};
+
+struct ArenaOptions {
+  std::size_t slab_bytes = std::size_t{64} << 20;  ///< size of one driver allocation; larger requests get their own
+  /// Fill every new block with 0xFF bytes (NaN for every float type) so that reads of unwritten memory show.
+  bool poison = false;
+};
+
+/// Deterministic best-fit sub-allocator over large slabs in the execution space's memory. Blocks are 256-byte aligned
+/// and named; the same sequence of requests and releases gives the same addresses. Requests are host-side bookkeeping:
+/// memory is handed out in stream order of the one compute stream, so a block may be reused as soon as it is released.
+/// Thread-safe. Slabs return to the driver when the arena and all of its storages are gone, or by trim().
+class Arena {
+ public:
+  explicit Arena(ArenaOptions options = {});
+
+  /// A block of at least `bytes` bytes (zero bytes give a null block). Throws OutOfMemory, naming the block, the
+  /// request and the largest live blocks.
+  std::shared_ptr<Storage> allocate(std::string_view name, std::size_t bytes);
+
+  ArenaStats stats() const;
+  void reset_peak();
+
+  /// Live blocks, largest first.
+  std::vector<ArenaBlock> live_blocks() const;
+  /// Blocks that were alive when the allocated peak was reached, largest first.
+  std::vector<ArenaBlock> peak_blocks() const;
+
+  /// Gives slabs without live blocks back to the driver; returns the bytes given back.
+  std::size_t trim();
+
+ private:
+  std::shared_ptr<ArenaState> state_;
+};
+
+}  // namespace deltaport

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltaport/core/runtime.hpp"
+#include "deltaport/core/tensor.hpp"
+
+namespace deltaport {
+
+/// A tensor without its element type in the C++ type.
+struct AnyTensor {
+  std::shared_ptr<Storage> storage;
+  std::byte* data = nullptr;
+  Shape shape;
+  Dtype dtype = Dtype::f32;
+
+  AnyTensor() = default;
+  template <class T>
+  AnyTensor(const Tensor<T>& x)
+      : storage(x.storage()), data(reinterpret_cast<std::byte*>(x.data())), shape(x.shape()), dtype(dtype_of<T>) {}
+
+  template <class T>
+  Tensor<T> as() const {
+    DELTAPORT_VALIDATE(dtype == dtype_of<T>, ShapeError, "saved tensor is ", name_of(dtype), ", asked for ",
+                       name_of(dtype_of<T>));
+    return Tensor<T>(storage, reinterpret_cast<T*>(data), shape);
+  }
+};
+
+/// What forward keeps for backward. Last in, first out: a layer's backward takes its tensors in the reverse order of its
+/// forward's saves. Tensors saved between open() and commit() form a named group (scope) such as "gdn_core_attn": the
+/// unit in which an offload schedule may move them. Host bookkeeping only; no device work, no copies.
+class SavedTensors {
+ public:
+  /// Begins a group. Groups do not nest (throws Error).
+  void open(std::string_view group);
+  /// Ends the open group.
+  void commit();
+
+  template <class T>
+  void save(const Tensor<T>& x) {
+    push(AnyTensor(x));
+  }
+  /// Removes and returns the tensor saved last. Throws Error when nothing is left.
+  template <class T>
+  Tensor<T> take() {
+    return pop().template as<T>();
+  }
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  /// Bytes held in distinct storages, optionally only those of one group.
+  std::size_t bytes(std::string_view group = {}) const;
+  /// Drops everything (a forward without backward).
+  void clear();
+
+ private:
+  struct Entry {
+    AnyTensor tensor;
+    int group;  // index into groups_, -1 outside any group
+  };
+  void push(AnyTensor tensor);
+  AnyTensor pop();
+
+  std::vector<Entry> entries_;
+  std::vector<std::string> groups_;
+  int open_ = -1;
+};
+
+/// Whether forward must keep what backward needs.
+enum class Mode { train, evaluate };
+
+/// Passed to every layer's forward and backward.
+struct Context {
+  Runtime& runtime;
+  SavedTensors& saved;
+  Mode mode = Mode::train;
+
+  const ExecutionSpace& exec() const { return runtime.compute(); }
+  bool training() const { return mode == Mode::train; }
+};
+
+/// Boundaries of the packed documents of one flat run of T tokens.
+/// cu_seqlens is int32 [N + 1], 0 first, T last, ascending (equal neighbours are empty sequences).
+struct Sequences {
+  Tensor<std::int32_t> cu_seqlens;   ///< device, [N + 1]
+  Tensor<std::int32_t> positions;    ///< device, [T]: position of each token in its own document
+  Tensor<std::int32_t> sequence_of;  ///< device, [T]: index of the sequence each token belongs to
+  std::int64_t count() const { return cu_seqlens.extent(0) - 1; }
+};
+
+/// Builds the device tensors from host boundaries. Throws ShapeError unless they start at 0, ascend and end at `tokens`.
+/// Fences the compute stream.
+Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens);
+
+}  // namespace deltaport

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace deltaport {
+
+/// Two-byte storage of the upper half of a float32; arithmetic is done in float32. Kokkos' own bhalf_t is four bytes
+/// on host builds and so cannot describe files or device buffers. Conversion rounds to nearest even and keeps NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  KOKKOS_INLINE_FUNCTION explicit bfloat16(float value) {
+    const auto word = Kokkos::bit_cast<std::uint32_t>(value);
+    const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
+    bits = is_nan ? static_cast<std::uint16_t>((word >> 16) | 0x40u)
+                  : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+  KOKKOS_INLINE_FUNCTION explicit operator float() const {
+    return Kokkos::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+static_assert(sizeof(bfloat16) == 2);
+
+enum class Dtype { f32, f64, bf16, i32, i64, u8 };
+
+/// Size of one element in bytes.
+constexpr std::size_t size_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f64:
+    case Dtype::i64:
+      return 8;
+    case Dtype::f32:
+    case Dtype::i32:
+      return 4;
+    case Dtype::bf16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+/// Name as users write it: float32, float64, bfloat16, int32, int64, uint8.
+constexpr std::string_view name_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return "float32";
+    case Dtype::f64:
+      return "float64";
+    case Dtype::bf16:
+      return "bfloat16";
+    case Dtype::i32:
+      return "int32";
+    case Dtype::i64:
+      return "int64";
+    default:
+      return "uint8";
+  }
+}
+
+template <class T>
+struct DtypeOf;
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::f32;
+  using accumulate = float;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::f64;
+  using accumulate = double;
+};
+template <>
+struct DtypeOf<bfloat16> {
+  static constexpr Dtype value = Dtype::bf16;
+  using accumulate = float;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr Dtype value = Dtype::i32;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr Dtype value = Dtype::i64;
+};
+template <>
+struct DtypeOf<std::uint8_t> {
+  static constexpr Dtype value = Dtype::u8;
+};
+
+template <class T>
+inline constexpr Dtype dtype_of = DtypeOf<T>::value;
+
+/// Type in which sums, gates, norms and recurrent states of T are kept: float for float and bfloat16, double for double.
+template <class T>
+using Accumulate = typename DtypeOf<T>::accumulate;
+
+}  // namespace deltaport

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# The table at the end of configure: what is on, and where it came from.
+
+function(deltaport_row label value)
+  string(LENGTH "${label}" length)
+  math(EXPR pad "22 - ${length}")
+  string(REPEAT " " ${pad} spaces)
+  message(STATUS "  ${label}${spaces}${value}")
+endfunction()
+
+list(JOIN Kokkos_DEVICES ", " deltaport_devices)
+message(STATUS "")
+message(STATUS "deltaport ${PROJECT_VERSION}")
+deltaport_row("build type" "${CMAKE_BUILD_TYPE}")
+deltaport_row("compiler" "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+deltaport_row("Kokkos" "${Kokkos_VERSION} (${deltaport_devices})")
+deltaport_row("CUDA" "${DELTAPORT_ENABLE_CUDA}")
+deltaport_row("MPI" "${DELTAPORT_ENABLE_MPI}")
+deltaport_row("BLAS" "${DELTAPORT_ENABLE_BLAS}  ${DELTAPORT_CBLAS_LIBRARY}")
+deltaport_row("hwloc" "${DELTAPORT_ENABLE_HWLOC}")
+deltaport_row("zlib" "${DELTAPORT_ENABLE_ZLIB}")
+deltaport_row("apps / tests" "${DELTAPORT_BUILD_APPS} / ${DELTAPORT_BUILD_TESTS}")
+deltaport_row("sanitizers" "${DELTAPORT_SANITIZE}")
+deltaport_row("install prefix" "${CMAKE_INSTALL_PREFIX}")
+message(STATUS "")

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/arena.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "deltaport/core/error.hpp"
+#include "deltaport/core/tensor.hpp"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace deltaport {
+namespace {
+
+constexpr std::size_t alignment = 256;
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+// Under the address sanitizer, released arena memory is as untouchable as freed memory.
+void mark_unusable([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible) ASAN_POISON_MEMORY_REGION(data, bytes);
+#endif
+}
+void mark_usable([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible) ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+#endif
+}
+
+// Large pages make strided access to big activations much steadier on hosts.
+void advise_large_pages([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
+#if defined(__linux__)
+  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible) {
+    constexpr std::uintptr_t page = 2u << 20;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  }
+#endif
+}
+
+}  // namespace
+
+class ArenaState : public std::enable_shared_from_this<ArenaState> {
+ public:
+  explicit ArenaState(ArenaOptions options) : options_(options) {}
+
+  ~ArenaState() {
+    for (const Slab& slab : slabs_) release_slab(slab);
+  }
+
+  std::shared_ptr<Storage> allocate(std::string_view name, std::size_t bytes) {
+    if (bytes == 0) return std::make_shared<Storage>(shared_from_this(), nullptr, 0, std::string(name));
+    const std::size_t rounded = round_up(bytes);
+    DELTAPORT_VALIDATE(rounded >= bytes, OutOfMemory, "'", name, "' asks for ", bytes, " bytes: size overflow");
+    std::byte* data = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      auto best = free_by_size_.lower_bound({rounded, nullptr});
+      if (best == free_by_size_.end()) {
+        add_slab(name, rounded);
+        best = free_by_size_.lower_bound({rounded, nullptr});
+      }
+      const auto [size, begin] = *best;
+      erase_free(begin, size);
+      if (size > rounded) insert_free(begin + rounded, size - rounded);
+      data = begin;
+      stats_.allocated += rounded;
+      live_.emplace(data, ArenaBlock{std::string(name), rounded});
+      stats_.blocks = live_.size();
+      if (stats_.allocated > stats_.allocated_peak) {
+        stats_.allocated_peak = stats_.allocated;
+        peak_is_stale_ = true;
+      }
+    }
+    mark_usable(data, rounded);
+    if (options_.poison) fill(data, rounded);
+    return std::make_shared<Storage>(shared_from_this(), data, bytes, std::string(name));
+  }
+
+  void release(std::byte* data) noexcept {
+    if (data == nullptr) return;
+    std::lock_guard lock(mutex_);
+    // The set of blocks at the peak is taken when the first of them goes, not at every allocation.
+    if (peak_is_stale_) {
+      peak_.clear();
+      for (const auto& entry : live_) peak_.push_back(entry.second);
+      peak_is_stale_ = false;
+    }
+    const auto entry = live_.find(data);
+    std::size_t size = entry->second.bytes;
+    live_.erase(entry);
+    stats_.allocated -= size;
+    stats_.blocks = live_.size();
+    mark_unusable(data, size);
+    std::byte* begin = data;
+    auto next = free_by_address_.lower_bound(begin);
+    if (next != free_by_address_.end() && next->first == begin + size && !is_slab_start(next->first)) {
+      const auto [address, bytes] = *next;
+      erase_free(address, bytes);
+      size += bytes;
+    }
+    auto previous = free_by_address_.lower_bound(begin);
+    if (previous != free_by_address_.begin()) {
+      --previous;
+      const auto [address, bytes] = *previous;
+      if (address + bytes == begin && !is_slab_start(begin)) {
+        erase_free(address, bytes);
+        begin = address;
+        size += bytes;
+      }
+    }
+    insert_free(begin, size);
+  }
+
+  ArenaStats stats() const {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    stats_.allocated_peak = stats_.allocated;
+    stats_.reserved_peak = stats_.reserved;
+    peak_is_stale_ = true;
+  }
+
+  std::vector<ArenaBlock> blocks(bool at_peak) const {
+    std::lock_guard lock(mutex_);
+    std::vector<ArenaBlock> result;
+    if (at_peak && !peak_is_stale_) {
+      result = peak_;
+    } else {
+      for (const auto& entry : live_) result.push_back(entry.second);
+    }
+    std::stable_sort(result.begin(), result.end(),
+                     [](const ArenaBlock& a, const ArenaBlock& b) { return a.bytes > b.bytes; });
+    return result;
+  }
+
+  std::size_t trim() {
+    std::lock_guard lock(mutex_);
+    std::size_t given_back = 0;
+    for (auto slab = slabs_.begin(); slab != slabs_.end();) {
+      const auto whole = free_by_address_.find(slab->begin);
+      if (whole != free_by_address_.end() && whole->second == slab->bytes) {
+        erase_free(slab->begin, slab->bytes);
+        slab_starts_.erase(slab->begin);
+        release_slab(*slab);
+        given_back += slab->bytes;
+        stats_.reserved -= slab->bytes;
+        slab = slabs_.erase(slab);
+      } else {
+        ++slab;
+      }
+    }
+    return given_back;
+  }
+
+ private:
+  struct Slab {
+    void* raw;
+    std::byte* begin;
+    std::size_t bytes;
+  };
+
+  static void release_slab(const Slab& slab) {
+    mark_usable(slab.begin, slab.bytes);
+    // A tensor that outlives Kokkos::finalize cannot be given back any more; the process is ending then.
+    if (Kokkos::is_initialized()) Kokkos::kokkos_free<MemorySpace>(slab.raw);
+  }
+
+  void add_slab(std::string_view name, std::size_t rounded) {
+    const std::size_t bytes = std::max(rounded, round_up(options_.slab_bytes));
+    void* raw = nullptr;
+    try {
+      raw = Kokkos::kokkos_malloc<MemorySpace>("deltaport: arena slab", bytes + alignment);
+    } catch (const std::exception& e) {
+      std::string largest;
+      std::vector<ArenaBlock> sorted;
+      for (const auto& entry : live_) sorted.push_back(entry.second);
+      std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+      for (std::size_t i = 0; i < std::min<std::size_t>(5, sorted.size()); ++i)
+        largest += concat(i ? ", " : "", sorted[i].name, " ", sorted[i].bytes);
+      throw OutOfMemory(concat("'", name, "' asks for ", rounded, " bytes and no more memory can be had: ", stats_.allocated,
+                               " bytes live, ", stats_.reserved, " reserved; largest live blocks: ",
+                               largest.empty() ? "none" : largest, ". Lower train.micro_batch or data.seq_len. (", e.what(),
+                               ")"));
+    }
+    const auto address = reinterpret_cast<std::uintptr_t>(raw);
+    auto* begin = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
+    slabs_.push_back({raw, begin, bytes});
+    slab_starts_.insert(begin);
+    advise_large_pages(begin, bytes);
+    mark_unusable(begin, bytes);
+    insert_free(begin, bytes);
+    stats_.reserved += bytes;
+    stats_.reserved_peak = std::max(stats_.reserved_peak, stats_.reserved);
+    ++stats_.slab_requests;
+  }
+
+  static void fill(std::byte* data, std::size_t bytes) {
+    using Bytes = Kokkos::View<unsigned char*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(Bytes(reinterpret_cast<unsigned char*>(data), bytes), static_cast<unsigned char>(0xFF));
+  }
+
+  bool is_slab_start(std::byte* address) const { return slab_starts_.contains(address); }
+  void insert_free(std::byte* begin, std::size_t bytes) {
+    free_by_address_.emplace(begin, bytes);
+    free_by_size_.emplace(bytes, begin);
+  }
+  void erase_free(std::byte* begin, std::size_t bytes) {
+    free_by_address_.erase(begin);
+    free_by_size_.erase({bytes, begin});
+  }
+
+  ArenaOptions options_;
+  mutable std::mutex mutex_;
+  ArenaStats stats_;
+  std::vector<Slab> slabs_;
+  std::set<std::byte*> slab_starts_;
+  std::map<std::byte*, std::size_t> free_by_address_;
+  std::set<std::pair<std::size_t, std::byte*>> free_by_size_;
+  std::map<std::byte*, ArenaBlock> live_;
+  std::vector<ArenaBlock> peak_;
+  bool peak_is_stale_ = true;
+};
+
+Storage::Storage(std::shared_ptr<ArenaState> state, std::byte* data, std::size_t bytes, std::string name)
+    : state_(std::move(state)), data_(data), bytes_(bytes), name_(std::move(name)) {}
+
+Storage::~Storage() { state_->release(data_); }
+
+Arena::Arena(ArenaOptions options) : state_(std::make_shared<ArenaState>(options)) {}
+
+std::shared_ptr<Storage> Arena::allocate(std::string_view name, std::size_t bytes) {
+  return state_->allocate(name, bytes);
+}
+ArenaStats Arena::stats() const { return state_->stats(); }
+void Arena::reset_peak() { state_->reset_peak(); }
+std::vector<ArenaBlock> Arena::live_blocks() const { return state_->blocks(false); }
+std::vector<ArenaBlock> Arena::peak_blocks() const { return state_->blocks(true); }
+std::size_t Arena::trim() { return state_->trim(); }
+
+}  // namespace deltaport

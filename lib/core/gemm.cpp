@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/gemm.hpp"
+
+#include <type_traits>
+
+#include "deltaport/core/parallel.hpp"
+#include "deltaport/core/tile_gemm.hpp"
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <cublas_v2.h>
+#elif defined(DELTAPORT_HAVE_CBLAS)
+#include <cblas.h>
+#endif
+
+namespace deltaport {
+namespace {
+
+[[maybe_unused]] int as_int(std::int64_t value, const char* what) {
+  DELTAPORT_VALIDATE(value >= 0 && value <= 2147483647, ShapeError, "gemm: ", what, " = ", value, " does not fit 32 bits");
+  return static_cast<int>(value);
+}
+
+#ifdef KOKKOS_ENABLE_CUDA
+template <class T>
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b,
+             int ldb, T beta, T* c, int ldc) {
+  // cuBLAS is column-major: compute C^T = op(B)^T op(A)^T.
+  const auto op = [](Transpose t) { return t == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  auto handle = static_cast<cublasHandle_t>(runtime.blas_handle());
+  cublasStatus_t status;
+  if constexpr (std::is_same_v<T, float>)
+    status = cublasSgemm(handle, op(tb), op(ta), n, m, k, &alpha, b, ldb, a, lda, &beta, c, ldc);
+  else
+    status = cublasDgemm(handle, op(tb), op(ta), n, m, k, &alpha, b, ldb, a, lda, &beta, c, ldc);
+  DELTAPORT_VALIDATE(status == CUBLAS_STATUS_SUCCESS, DeviceError, "cuBLAS gemm ", m, "x", n, "x", k, ": ",
+                     cublasGetStatusString(status));
+}
+#elif defined(DELTAPORT_HAVE_CBLAS)
+template <class T>
+void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
+             T beta, T* c, int ldc) {
+  const auto op = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
+  if constexpr (std::is_same_v<T, float>)
+    cblas_sgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  else
+    cblas_dgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+#else
+template <class T>
+struct RowBlockProduct {
+  Transpose ta, tb;
+  int m, n, k;
+  T alpha;
+  const T* a;
+  int lda;
+  const T* b;
+  int ldb;
+  T beta;
+  T* c;
+  int ldc;
+  static constexpr int rows = 48;
+  void operator()(std::int64_t block) const {
+    const int begin = static_cast<int>(block) * rows;
+    const int count = begin + rows < m ? rows : m - begin;
+    const T* a_block = ta == Transpose::yes ? a + begin : a + static_cast<std::int64_t>(begin) * lda;
+    tile_gemm(ta == Transpose::yes ? TileTranspose::yes : TileTranspose::no,
+              tb == Transpose::yes ? TileTranspose::yes : TileTranspose::no, count, n, k, alpha, a_block, lda, b, ldb, beta,
+              c + static_cast<std::int64_t>(begin) * ldc, ldc);
+  }
+};
+template <class T>
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b,
+             int ldb, T beta, T* c, int ldc) {
+  using Block = RowBlockProduct<T>;
+  for_each_index(runtime.compute(), "deltaport: gemm", (m + Block::rows - 1) / Block::rows,
+                 Block{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
+}
+#endif
+
+}  // namespace
+
+template <class T>
+void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+          const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+  if (m == 0 || n == 0) return;
+  WorkScope scope(runtime, Work::gemm, "deltaport: gemm");
+  product<T>(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a, as_int(lda, "lda"), b,
+             as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
+}
+
+template void gemm<float>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float, const float*,
+                          std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
+template void gemm<double>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double, const double*,
+                           std::int64_t, const double*, std::int64_t, double, double*, std::int64_t);
+
+}  // namespace deltaport
