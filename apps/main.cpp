@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <exception>
+
+#include "command.hpp"
+#include "deltaport/core/error.hpp"
+#include "deltaport/core/version.hpp"
+
+namespace {
+
+// In the order of a user's way: check, prepare, train, look, measure. A command is listed once its file exists.
+constexpr deltaport::app::AddCommand commands[] = {
+    nullptr,
+};
+
+int run(int argc, char** argv) {
+  CLI::App app{"deltaport " + std::string(deltaport::version) +
+               ": trains hybrid Gated DeltaNet language models, described in one YAML file"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", deltaport::version);
+  app.footer(
+      "Exit codes: 0 fine, 1 failure, 2 bad input, 3 non-finite loss, 4 data, 5 checkpoint, 6 communication,\n"
+      "85 stopped by a signal after a checkpoint (start the same command again).");
+  deltaport::app::Action action;
+  const deltaport::app::Invocation invocation{&argc, &argv};
+  for (const auto add : commands)
+    if (add != nullptr) add(app, invocation, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : static_cast<int>(deltaport::ExitCode::bad_input);
+  }
+  return action ? action() : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const deltaport::Error& e) {
+    std::fprintf(stderr, "deltaport: error: %s\n", e.what());
+    return static_cast<int>(e.exit_code());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "deltaport: error: %s\n", e.what());
+    return static_cast<int>(deltaport::ExitCode::failure);
+  }
+}
