@@ -15,6 +15,8 @@
 namespace deltaport {
 namespace {
 
+std::vector<GemmCall>* gemm_log = nullptr;
+
 [[maybe_unused]] int as_int(std::int64_t value, const char* what) {
   DELTAPORT_VALIDATE(value >= 0 && value <= 2147483647, ShapeError, "gemm: ", what, " = ", value, " does not fit 32 bits");
   return static_cast<int>(value);
@@ -79,10 +81,13 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 
 }  // namespace
 
+void set_gemm_log(std::vector<GemmCall>* log) { gemm_log = log; }
+
 template <class T>
 void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
           const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
+  if (gemm_log != nullptr) gemm_log->push_back({trans_a, trans_b, m, n, k, sizeof(T)});
   WorkScope scope(runtime, Work::gemm, "deltaport: gemm");
   product<T>(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a, as_int(lda, "lda"), b,
              as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "deltaport/core/runtime.hpp"
 
 namespace deltaport {
 
 enum class Transpose { no, yes };
+
+/// One product as it was asked for.
+struct GemmCall {
+  Transpose trans_a, trans_b;
+  std::int64_t m, n, k;
+  std::size_t element_bytes;
+  friend auto operator<=>(const GemmCall&, const GemmCall&) = default;
+};
+
+/// While a log is set, every gemm() appends its shape to it; nullptr stops. For benchmarks; not thread-safe.
+void set_gemm_log(std::vector<GemmCall>* log);
 
 /// Row-major C[m,n] = alpha op(A)[m,k] op(B)[k,n] + beta C on the runtime's compute stream (enqueue-only; on hosts it
 /// has finished on return). lda, ldb and ldc are row strides in elements of the stored matrices. beta = 0 does not read
