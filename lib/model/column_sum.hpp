@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "deltaport/core/dtype.hpp"
+#include "deltaport/core/runtime.hpp"
+
+namespace deltaport {
+
+/// Tokens whose contributions to a parameter gradient one task sums before the columns are added up. Fixed,
+/// so that the order of the sum, and with it every bit, is the same for any number of threads.
+inline constexpr std::int64_t gradient_block_rows = 16;
+inline std::int64_t gradient_blocks(std::int64_t rows) {
+  return (rows + gradient_block_rows - 1) / gradient_block_rows;
+}
+
+/// Enqueues target[c] += sum over r of partial[r, c], rows in ascending order; partial is dense [rows,
+/// columns].
+template <class T>
+void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const Accumulate<T>* partial,
+                     T* target);
+
+}  // namespace deltaport
