@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/convert.hpp"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace deltaport {
+
+namespace {
+
+// How each file type is stored, where that is not a type of C++.
+struct Half {
+  std::uint16_t bits;
+};
+
+template <class From, class To>
+bool convert_one(From from, To& to) {
+  if constexpr (std::is_same_v<From, Half>) {
+    to = static_cast<To>(half_to_float(from.bits));
+  } else if constexpr (std::is_same_v<From, bfloat16>) {
+    to = static_cast<To>(static_cast<float>(from));
+  } else if constexpr (std::is_floating_point_v<To>) {
+    to = static_cast<To>(from);
+  } else {
+    if (!std::in_range<To>(from)) return false;
+    to = static_cast<To>(from);
+  }
+  return true;
+}
+
+template <class From, class To>
+std::int64_t convert_all(const std::byte* raw, std::int64_t n, To* to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    From value;
+    std::memcpy(&value, raw + static_cast<std::size_t>(i) * sizeof(From), sizeof(From));
+    if (!convert_one(value, to[i])) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+float half_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
+  const std::uint32_t fraction = bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24, exact in float
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
+}
+
+template <class T>
+FileConversion<T> file_conversion(FileDtype dtype) {
+  if constexpr (std::is_floating_point_v<T>) {
+    switch (dtype) {
+      case FileDtype::f16:
+        return convert_all<Half, T>;
+      case FileDtype::bf16:
+        return convert_all<bfloat16, T>;
+      case FileDtype::f32:
+        return convert_all<float, T>;
+      case FileDtype::f64:
+        return convert_all<double, T>;
+      default:
+        return nullptr;
+    }
+  } else {
+    switch (dtype) {
+      case FileDtype::u8:
+        return convert_all<std::uint8_t, T>;
+      case FileDtype::i8:
+        return convert_all<std::int8_t, T>;
+      case FileDtype::i16:
+        return convert_all<std::int16_t, T>;
+      case FileDtype::u16:
+        return convert_all<std::uint16_t, T>;
+      case FileDtype::i32:
+        return convert_all<std::int32_t, T>;
+      case FileDtype::u32:
+        return convert_all<std::uint32_t, T>;
+      case FileDtype::i64:
+        return convert_all<std::int64_t, T>;
+      case FileDtype::u64:
+        return convert_all<std::uint64_t, T>;
+      default:
+        return nullptr;
+    }
+  }
+}
+
+template FileConversion<float> file_conversion<float>(FileDtype);
+template FileConversion<double> file_conversion<double>(FileDtype);
+template FileConversion<std::int32_t> file_conversion<std::int32_t>(FileDtype);
+template FileConversion<std::int64_t> file_conversion<std::int64_t>(FileDtype);
+
+}  // namespace deltaport
