@@ -15,9 +15,20 @@ namespace deltaport {
 
 /// Thrown on every rank of a communicator at the same point of the program, with the same text and exit code:
 /// one message is enough and no rank is left waiting.
-struct CollectiveError : Error {
-  CollectiveError(const std::string& message, ExitCode code) : Error(message, code) {}
+class CollectiveError : public Error {
+ public:
+  /// `rank` is the rank that the exception is thrown on.
+  CollectiveError(const std::string& message, ExitCode code, int rank) : Error(message, code), rank_(rank) {}
+  /// True on the one rank that should print the message.
+  bool speaks() const { return rank_ == 0; }
+
+ private:
+  int rank_;
 };
+
+/// Whether sum_gradients copies through pinned host memory: only where MPI cannot read the buffer itself
+/// (CUDA builds), or always.
+enum class Staging { automatic, always };
 
 /// The ranks that train together. A handle: copies share one state. Operations are collective (every rank
 /// calls them in the same order), come from one thread and have finished on return. Reductions add in the
@@ -34,7 +45,9 @@ class Communicator {
   int rank() const;
   int size() const;
   bool is_root() const { return rank() == 0; }
-  /// Among the ranks that share this node's memory.
+  /// The ranks that share this rank's node. Collective.
+  Communicator node() const;
+  /// Place among the ranks that share this node's memory.
   int local_rank() const;
   int local_size() const;
 
@@ -81,8 +94,7 @@ class Communicator {
   void sum_gradients(Runtime& runtime, const Tensor<T>& buffer) const;
   /// Elements per bucket of sum_gradients (default 4 Mi). The result does not depend on it.
   void set_bucket_elements(std::int64_t elements);
-  /// Stage through pinned host memory even where MPI could read the buffer itself (CUDA builds always stage).
-  void set_always_stage(bool on);
+  void set_staging(Staging staging);
 
   /// When any rank brings a non-empty text, all ranks throw CollectiveError with the text of the lowest such
   /// rank
@@ -110,6 +122,7 @@ class Communicator {
  private:
   struct Impl;
   explicit Communicator(std::shared_ptr<Impl> impl);
+  void reserve_pinned(std::size_t bytes) const;
   std::shared_ptr<Impl> impl_;
 };
 

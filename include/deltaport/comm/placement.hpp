@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace deltaport {
+
+/// One NUMA node of this machine.
+struct NumaNode {
+  int index = 0;                ///< the operating system's number
+  std::size_t total_bytes = 0;  ///< 0 when unknown
+  std::size_t free_bytes = 0;
+  std::vector<int> cpus;  ///< the operating system's numbers, ascending
+};
+
+/// Nodes with their memory; empty when the system does not tell.
+std::vector<NumaNode> numa_nodes();
+
+/// Processors that this process may run on (its affinity mask), ascending.
+std::vector<int> allowed_cpus();
+/// The physical cores of these processors, each once. Without hwloc every processor counts as a core.
+std::vector<int> cores_of(const std::vector<int>& cpus);
+/// "0-3,8" for {0,1,2,3,8}; "none" for nothing.
+std::string cpu_list(const std::vector<int>& cpus);
+/// Processors' worth of time that the control group grants, e.g. 2.5; infinity when it sets no limit.
+double cgroup_cpu_limit();
+/// Memory that the control group grants; 0 when it sets no limit.
+std::size_t cgroup_memory_limit_bytes();
+
+/// Threads for one rank: its cores, divided by the number of ranks on the node whose cores overlap with them,
+/// and no more than its part of the control group's time; at least 1. `cores_by_local_rank[mine]` are the
+/// rank's own cores.
+int threads_for_rank(const std::vector<std::vector<int>>& cores_by_local_rank, int mine, double cpu_limit);
+
+/// One accelerator that this process sees.
+struct DeviceInfo {
+  int index = 0;  ///< among the visible ones
+  std::string name;
+  std::string compute_capability;  ///< "9.0"
+  std::size_t memory_bytes = 0;
+  std::string pci;     ///< "0000:1b:00.0"
+  std::string uuid;    ///< tells devices (and slices of one) apart
+  int numa_node = -1;  ///< -1 when unknown
+};
+/// Empty on host builds.
+std::vector<DeviceInfo> visible_devices();
+
+struct DevicePlacement {
+  std::vector<int>
+      device_of_rank;   ///< by local rank: index among the devices that the rank sees; -1: it sees none
+  std::string warning;  ///< names devices that several ranks share; empty when all is well
+};
+/// Each rank takes, of the devices that it sees (`visible[local rank]`, identities), the one with the fewest
+/// ranks so far; the first of equals. Right for launchers that show all devices to all ranks and for those
+/// that show each its own.
+DevicePlacement place_devices(const std::vector<std::vector<std::string>>& visible);
+
+}  // namespace deltaport
