@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold bit for bit: packing, causality, repetition, isolation of NaN, rows outside every sequence.
+#include <cmath>
+#include <limits>
+
+#include "conformance/implementations.hpp"
+
+namespace {
+
+using namespace deltaport::conformance;
+
+template <class Implementation>
+class Semantics : public Suite<Implementation> {};
+TYPED_TEST_SUITE(Semantics, AllImplementations);
+
+const char* name_of(Rule rule) {
+  return rule == Rule::gdn ? "gdn" : "gdn2";
+}
+
+TYPED_TEST(Semantics, PackedEqualsAlone) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    SCOPED_TRACE(name_of(rule));
+    // Boundaries at 1, 63, 64 and 65, documents of one token, an empty one, and a rest that no sequence
+    // covers.
+    const auto problem = random_problem(rule,
+                                        {.tokens = 230,
+                                         .key_heads = 2,
+                                         .value_heads = 4,
+                                         .key_dim = 16,
+                                         .value_dim = 8,
+                                         .gate_heads = 2,
+                                         .cu_seqlens = {0, 1, 63, 64, 65, 65, 193, 220}},
+                                        {-0.1}, 21);
+    const Values packed = this->run(problem);
+    for (std::int64_t n = 0; n < problem.sequences(); ++n) {
+      if (problem.begin(n) == problem.end(n)) continue;
+      for (const auto& [name, values] : this->run(only_sequence(problem, n)))
+        EXPECT_TRUE(same_bits(slice(problem, name, packed.at(name), n), values))
+            << name << " of sequence " << n;
+    }
+  }
+}
+
+TYPED_TEST(Semantics, EmptySequenceHandsItsStateOn) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const auto problem =
+        random_problem(rule, {.tokens = 5, .key_dim = 8, .value_dim = 8, .cu_seqlens = {0, 0, 5, 5}}, {}, 22);
+    const Values out = this->run(problem);
+    for (std::int64_t n : {0, 2}) {
+      EXPECT_EQ(slice(problem, "final_state", out.at("final_state"), n),
+                slice(problem, "initial_state", problem.initial_state, n));
+      EXPECT_EQ(slice(problem, "dinitial_state", out.at("dinitial_state"), n),
+                slice(problem, "d_final_state", problem.d_final_state, n));
+    }
+  }
+}
+
+TYPED_TEST(Semantics, UncoveredRowsAreZero) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const auto problem = random_problem(rule,
+                                        {.tokens = 80,
+                                         .value_heads = 2,
+                                         .key_dim = 8,
+                                         .value_dim = 8,
+                                         .gate_heads = 1,
+                                         .cu_seqlens = {0, 3, 70}},
+                                        {}, 23);
+    auto rest = problem;
+    rest.cu_seqlens = {70, 80};
+    for (const auto& [name, values] : this->run(problem)) {
+      if (name == "final_state" || name == "dinitial_state") continue;
+      for (double value : slice(rest, name, values, 0)) ASSERT_EQ(value, 0.0) << name;
+    }
+  }
+}
+
+TYPED_TEST(Semantics, Repeatable) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const auto problem = random_problem(
+        rule, {.batch = 2, .tokens = 100, .key_heads = 2, .value_heads = 4, .key_dim = 16, .value_dim = 16},
+        {}, 24);
+    const Values first = this->run(problem);
+    for (int i = 0; i < 5; ++i)
+      for (const auto& [name, values] : this->run(problem))
+        ASSERT_TRUE(same_bits(values, first.at(name))) << name;
+  }
+}
+
+// Nothing before a token changes when the token or its gate changes: outputs, and gradients of a loss on
+// earlier rows.
+TYPED_TEST(Semantics, Causal) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (std::int64_t edit : {1, 7, 15, 16, 17, 31, 33, 48, 63, 64, 70, 129}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + ", token " + std::to_string(edit));
+      auto problem = random_problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 25);
+      problem.d_final_state.clear();
+      for (std::size_t i = static_cast<std::size_t>(edit) * 8; i < problem.d_o.size(); ++i)
+        problem.d_o[i] = 0.0;
+      auto edited = problem;
+      const auto change = [&](std::vector<double>& x, double factor, double shift) {
+        const std::size_t width = x.size() / 130;
+        for (std::size_t i = 0; i < width; ++i) {
+          double& value = x[static_cast<std::size_t>(edit) * width + i];
+          value = static_cast<float>(value * factor + shift);
+        }
+      };
+      change(edited.g, 3.0, -25.0);
+      change(edited.q, -2.0, 0.3);
+      change(edited.k, -0.5, 0.1);
+      change(edited.v, 5.0, 1.0);
+      if (rule == Rule::gdn) {
+        change(edited.beta, 0.5, 0.0);
+      } else {
+        change(edited.b, 0.5, 0.0);
+        change(edited.w, 0.5, 0.0);
+      }
+      auto prefix = problem;
+      prefix.cu_seqlens = {0, static_cast<std::int32_t>(edit)};
+      const Values before = this->run(problem), after = this->run(edited);
+      for (const auto& [name, values] : before) {
+        if (name == "final_state") continue;
+        EXPECT_TRUE(same_bits(slice(prefix, name, values, 0), slice(prefix, name, after.at(name), 0)))
+            << name;
+      }
+    }
+}
+
+TYPED_TEST(Semantics, NanStaysInItsSequence) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    auto problem = random_problem(
+        rule,
+        {.tokens = 150, .value_heads = 2, .key_dim = 16, .value_dim = 8, .cu_seqlens = {0, 40, 75, 150}},
+        {-0.1}, 26);
+    const Values clean = this->run(problem);
+    for (auto* x : {&problem.q, &problem.k, &problem.v, &problem.g}) {
+      const double kept = (*x)[x->size() / 2 - x->size() / 15];
+      (*x)[x->size() / 2 - x->size() / 15] = std::numeric_limits<double>::quiet_NaN();
+      const Values dirty = this->run(problem);
+      for (const auto& [name, values] : dirty)
+        for (std::int64_t n : {0, 2})
+          EXPECT_TRUE(same_bits(slice(problem, name, values, n), slice(problem, name, clean.at(name), n)))
+              << name << " of sequence " << n;
+      bool seen = false;
+      for (const auto& [name, values] : dirty)
+        for (double value : slice(problem, name, values, 1)) seen = seen || std::isnan(value);
+      EXPECT_TRUE(seen) << "a NaN must not be swallowed";
+      (*x)[x->size() / 2 - x->size() / 15] = kept;
+    }
+  }
+}
+
+// More (sequence, head) pairs than 16 bits of grid.
+TYPED_TEST(Semantics, ManySequences) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const auto problem = random_problem(
+        rule, {.batch = 32800, .tokens = 1, .value_heads = 2, .key_dim = 2, .value_dim = 2}, {}, 27);
+    this->expect_close(this->run(problem), deltaport::oracle::solve(problem));
+  }
+}
+
+}  // namespace
