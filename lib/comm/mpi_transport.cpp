@@ -86,7 +86,7 @@ class MpiTransport final : public Transport {
 
   [[noreturn]] void abort(int code) override {
     std::fflush(nullptr);
-    MPI_Abort(comm_, code);
+    MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
   }
 

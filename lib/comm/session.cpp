@@ -63,6 +63,10 @@ void start_kokkos(int threads, int device) {
   Kokkos::initialize(settings);
 }
 
+void print_error(const std::string& message) {
+  std::fprintf(stderr, "deltaport: error: %s\n", message.c_str());
+}
+
 [[noreturn]] void wait_for_the_speaker(const Communicator& world, int code) {
   // MPI_Abort of the speaking rank ends this process; if the speaker is gone, end here.
   std::this_thread::sleep_for(std::chrono::seconds(10));
@@ -72,11 +76,10 @@ void start_kokkos(int threads, int device) {
 }  // namespace
 
 struct Session::Impl {
-  double grace_seconds = 2.0;
-  bool owns_mpi = false;
+  bool owns_mpi;
   bool owns_kokkos = false;
-  int exceptions = 0;          // in flight when the session began
-  bool ends_in_order = false;  // an exception that all ranks know of is passing through
+  int exceptions = std::uncaught_exceptions();  // in flight when the session began
+  double grace_seconds = 2.0;
   std::unique_ptr<comm::FailureChannel> failures;
   Communicator world;
   int threads = 1;
@@ -84,6 +87,7 @@ struct Session::Impl {
   std::string summary;
   std::string warning;
 
+  Impl(int& argc, char**& argv) : owns_mpi(comm::start_mpi(argc, argv)) {}
   void start(const SessionOptions& options);
   void describe();
   ~Impl() {
@@ -129,15 +133,16 @@ void Session::Impl::describe() {
   summary = world.broadcast(summary);
 }
 
-Session::Session(int& argc, char**& argv, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
-  impl_->owns_mpi = comm::start_mpi(argc, argv);
-  impl_->grace_seconds = options.failure_grace_seconds;
-  impl_->exceptions = std::uncaught_exceptions();
+Session::Session(int& argc, char**& argv, const SessionOptions& options)
+    : Session(std::make_unique<Impl>(argc, argv)) {
   impl_->start(options);
 }
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() {
-  if (!impl_->ends_in_order && std::uncaught_exceptions() > impl_->exceptions && impl_->world.size() > 1)
+  std::fflush(
+      nullptr);  // a launcher may end this process as soon as another rank has left with an error code
+  if (std::uncaught_exceptions() > impl_->exceptions && impl_->world.size() > 1)
     impl_->world.abort("stopped by an exception");
 }
 
@@ -161,7 +166,7 @@ int Session::conclude_failure(const std::string& message, ExitCode code) {
   const int number = static_cast<int>(code);
   switch (impl_->failures->agree(impl_->grace_seconds)) {
     case comm::FailureRole::collective:
-      if (impl_->world.is_root()) std::fprintf(stderr, "deltaport: error: %s\n", message.c_str());
+      if (impl_->world.is_root()) print_error(message);
       return number;
     case comm::FailureRole::speaker:
       impl_->world.abort(message, code);
@@ -170,24 +175,26 @@ int Session::conclude_failure(const std::string& message, ExitCode code) {
   }
 }
 
+// Messages are printed while the session stands: once MPI has ended, the launcher may end this process.
+int Session::run(const SessionOptions& options, const std::function<int(Session&)>& body) {
+  try {
+    impl_->grace_seconds = options.failure_grace_seconds;
+    impl_->start(options);
+    return body(*this);
+  } catch (const CollectiveError& e) {
+    if (e.speaks()) print_error(e.what());
+    return static_cast<int>(e.exit_code());
+  } catch (const Error& e) {
+    return conclude_failure(e.what(), e.exit_code());
+  } catch (const std::exception& e) {
+    return conclude_failure(e.what(), ExitCode::failure);
+  }
+}
+
 int run_session(int& argc, char**& argv, const SessionOptions& options,
                 const std::function<int(Session&)>& body) {
-  try {
-    Session session(argc, argv, options);
-    try {
-      return body(session);
-    } catch (const CollectiveError&) {
-      session.impl_->ends_in_order = true;
-      throw;
-    } catch (const Error& e) {
-      return session.conclude_failure(e.what(), e.exit_code());
-    } catch (const std::exception& e) {
-      return session.conclude_failure(e.what(), ExitCode::failure);
-    }
-  } catch (const CollectiveError& e) {
-    if (e.speaks()) std::fprintf(stderr, "deltaport: error: %s\n", e.what());
-    return static_cast<int>(e.exit_code());
-  }
+  Session session(std::make_unique<Session::Impl>(argc, argv));
+  return session.run(options, body);
 }
 
 }  // namespace deltaport

@@ -48,8 +48,10 @@ class Session {
 
  private:
   friend int run_session(int&, char**&, const SessionOptions&, const std::function<int(Session&)>&);
-  int conclude_failure(const std::string& message, ExitCode code);
   struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  int run(const SessionOptions& options, const std::function<int(Session&)>& body);
+  int conclude_failure(const std::string& message, ExitCode code);
   std::unique_ptr<Impl> impl_;
 };
 
