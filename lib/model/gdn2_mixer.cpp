@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/model/gdn2_mixer.hpp"
+
+#include "deltaport/model/gates.hpp"
+#include "model/saved_core.hpp"
+
+namespace deltaport {
+namespace {
+
+// Order of the gates' projections.
+constexpr std::size_t f_gate = 0, b_gate = 1, w_gate = 2;
+
+}  // namespace
+
+template <class T>
+Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
+                        recurrence::Implementation implementation)
+    : Base(parameters, prefix, config, implementation,
+           {{"f", config.linear.num_key_heads * config.linear.key_head_dim},
+            {"b", config.linear.num_key_heads * config.linear.key_head_dim},
+            {"w", config.linear.num_value_heads * config.linear.value_head_dim}}) {
+  a_log_ = {&parameters, parameters.declare(prefix + ".A_log", Shape{this->shape().key_heads}, false,
+                                            {Initializer::Kind::log_uniform, 1.0, 16.0})};
+  dt_bias_ = {&parameters, parameters.declare(prefix + ".dt_bias", Shape{this->shape().keys()}, false,
+                                              {Initializer::Kind::inverse_softplus_log_uniform, 0.001, 0.1})};
+}
+
+template <class T>
+Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
+                                     const Sequences& sequences) {
+  Runtime& runtime = context.runtime;
+  Gdn2Gates<T> gates = gdn2_gates_forward(runtime, this->shape(), this->gate(f_gate, projections),
+                                          this->gate(b_gate, projections), this->gate(w_gate, projections),
+                                          a_log_.value(), dt_bias_.value());
+  recurrence::Gdn2Inputs<T> inputs;
+  inputs.q = core::add_batch(qkv.q);
+  inputs.k = core::add_batch(qkv.k);
+  inputs.v = core::add_batch(qkv.v);
+  inputs.g = core::add_batch(gates.g);
+  inputs.b = core::add_batch(gates.b);
+  inputs.w = core::add_batch(gates.w);
+  inputs.cu_seqlens = sequences.cu_seqlens;
+  auto result = recurrence::gdn2_forward(runtime, inputs, this->options(context));
+  if (context.training()) {
+    const auto& saved = result.saved;
+    saved_options_ = saved.options;
+    core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
+               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse);
+  }
+  return result.o;
+}
+
+template <class T>
+typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& context,
+                                                                   const Tensor<T>& projections,
+                                                                   const Tensor<T>& d_o,
+                                                                   const Sequences& sequences,
+                                                                   const Tensor<T>& d_projections) {
+  Runtime& runtime = context.runtime;
+  recurrence::Gdn2Saved<T> saved;
+  core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
+             saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse);
+  saved.inputs.cu_seqlens = sequences.cu_seqlens;
+  saved.options = saved_options_;
+  recurrence::Gdn2Gradients<T> d = recurrence::gdn2_backward(runtime, saved, core::add_batch(d_o));
+  gdn2_gates_backward(runtime, this->shape(), this->gate(f_gate, projections), saved.inputs.b, saved.inputs.w,
+                      a_log_.value(), dt_bias_.value(), {d.dg, d.db, d.dw}, this->gate(f_gate, d_projections),
+                      this->gate(b_gate, d_projections), this->gate(w_gate, d_projections), a_log_.gradient(),
+                      dt_bias_.gradient());
+  return {d.dq, d.dk, d.dv};
+}
+
+template <class T>
+Tensor<T> Gdn2Mixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
+                                  const Tensor<Accumulate<T>>& state) {
+  const Gdn2Gates<T> gates = gdn2_gates_forward(
+      runtime, this->shape(), this->gate(f_gate, projections), this->gate(b_gate, projections),
+      this->gate(w_gate, projections), a_log_.value(), dt_bias_.value());
+  recurrence::Gdn2Inputs<T> inputs;
+  inputs.q = core::add_time(qkv.q);
+  inputs.k = core::add_time(qkv.k);
+  inputs.v = core::add_time(qkv.v);
+  inputs.g = core::add_time(gates.g);
+  inputs.b = core::add_time(gates.b);
+  inputs.w = core::add_time(gates.w);
+  return recurrence::gdn2_step(runtime, inputs, state);
+}
+
+template class Gdn2Mixer<float>;
+template class Gdn2Mixer<double>;
+
+}  // namespace deltaport

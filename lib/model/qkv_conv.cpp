@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/model/qkv_conv.hpp"
+
+#include "model/qkv_segment.hpp"
+#include "model/row_sum.hpp"
+
+namespace deltaport {
+
+QkvShape QkvShape::of(const LinearMixerConfig& c) {
+  DELTAPORT_VALIDATE(
+      c.num_key_heads > 0 && c.num_value_heads > 0 && c.key_head_dim > 0 && c.value_head_dim > 0, ConfigError,
+      "model.linear: heads and head dimensions must be positive");
+  DELTAPORT_VALIDATE(c.num_value_heads % c.num_key_heads == 0, ConfigError, "model.linear: num_value_heads (",
+                     c.num_value_heads, ") must be a multiple of num_key_heads (", c.num_key_heads, ")");
+  return {c.num_key_heads, c.num_value_heads, c.key_head_dim, c.value_head_dim};
+}
+
+namespace qkv {
+
+template <class T>
+struct FillTapTable {
+  const T* weight;
+  std::int64_t channels;
+  std::int64_t width;
+  T* rows;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t distance = i / channels;
+    const std::int64_t channel = i % channels;
+    rows[i] = distance < width ? weight[channel * width + (width - 1 - distance)] : T(0);
+  }
+};
+
+template <class T>
+Tensor<T> make_tap_table(Runtime& runtime, const QkvShape& shape, const Tensor<T>& weight) {
+  const std::int64_t channels = shape.channels();
+  Tensor<T> rows = runtime.allocate<T>("conv taps", Shape{max_taps + 1, channels});
+  // A width of at most max_taps leaves the last row, and any row beyond the width, zero.
+  for_each_index(runtime.compute(), "deltaport: conv taps", rows.size(),
+                 FillTapTable<T>{weight.data(), channels, weight.extent(2), rows.data()});
+  return rows;
+}
+
+template <class T>
+void validate(const char* where, const QkvShape& shape, const ColumnSlice<T>& x, const Tensor<T>& weight) {
+  DELTAPORT_VALIDATE(x.width == shape.channels(), ShapeError, where, ": x has ", x.width,
+                     " channels, expected ", shape.channels());
+  DELTAPORT_VALIDATE(weight.rank() == 3 && weight.extent(0) == shape.channels() && weight.extent(1) == 1 &&
+                         weight.extent(2) >= 1 && weight.extent(2) <= max_taps,
+                     ShapeError, where, ": weight has shape ", weight.shape().str(), ", expected [",
+                     shape.channels(), ", 1, W] with W from 1 to ", max_taps);
+}
+
+template Tensor<float> make_tap_table<float>(Runtime&, const QkvShape&, const Tensor<float>&);
+template Tensor<double> make_tap_table<double>(Runtime&, const QkvShape&, const Tensor<double>&);
+template void validate<float>(const char*, const QkvShape&, const ColumnSlice<float>&, const Tensor<float>&);
+template void validate<double>(const char*, const QkvShape&, const ColumnSlice<double>&,
+                               const Tensor<double>&);
+
+}  // namespace qkv
+
+namespace {
+
+// Convolution, SiLU and normalisation of one segment of one token, shared by training and decoding.
+template <class T>
+KOKKOS_INLINE_FUNCTION void convolve_segment(const TeamMember& team, const qkv::Segment& part,
+                                             const qkv::TapTable<T>& taps, const qkv::Window<T>& in, T* out,
+                                             Accumulate<T>* rstd) {
+  using A = Accumulate<T>;
+  const T* w0 = taps.tap(0, part.channel);
+  const T* w1 = taps.tap(1, part.channel);
+  const T* w2 = taps.tap(2, part.channel);
+  const T* w3 = taps.tap(3, part.channel);
+  const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
+  row_for(team, part.width, [=](std::int64_t c) {
+    out[c] = silu(((w3[c] * x3[c] + w2[c] * x2[c]) + w1[c] * x1[c]) + w0[c] * x0[c]);
+  });
+  if (!part.unit_length) return;
+  const A squares =
+      row_sum<A>(team, part.width, [=](std::int64_t c) { return static_cast<A>(out[c]) * out[c]; });
+  const A inverse = A(1) / Kokkos::sqrt(squares + static_cast<A>(qkv::length_eps));
+  row_for(team, part.width, [=](std::int64_t c) { out[c] = static_cast<T>(out[c] * inverse); });
+  Kokkos::single(Kokkos::PerThread(team), [=]() { *rstd = inverse; });
+}
+
+template <class T>
+struct ConvolveToken {
+  QkvShape shape;
+  qkv::TapTable<T> taps;
+  const T* x;
+  std::int64_t stride;
+  const std::int32_t* positions;
+  T* out[3];
+  Accumulate<T>* rstd;
+
+  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+    const std::int64_t segments = qkv::segment_count(shape);
+    const std::int64_t t = team.league_rank() / segments;
+    const std::int64_t index = team.league_rank() % segments;
+    const qkv::Segment part = qkv::segment(shape, index);
+    const auto in = qkv::window(x, stride, taps, t, std::int64_t{positions[t]}, part.channel);
+    const std::int64_t heads = part.part == 2 ? shape.value_heads : shape.key_heads;
+    convolve_segment(team, part, taps, in, out[part.part] + (t * heads + part.head) * part.width,
+                     rstd + t * 2 * shape.key_heads + index);
+  }
+};
+
+// Decoding: the window comes from the state, which is then moved on by one token.
+template <class T>
+struct StepState {
+  const T* x;
+  std::int64_t stride;
+  std::int64_t channels;
+  std::int64_t width;
+  T* state;
+  T* window;  // [N, max_taps, channels], nearest token first
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t n = i / channels;
+    const std::int64_t c = i % channels;
+    T* old = state + i * (width - 1);
+    T* to = window + n * qkv::max_taps * channels + c;
+    const T now = x[n * stride + c];
+    to[0] = now;
+    for (std::int64_t j = 1; j < qkv::max_taps; ++j) to[j * channels] = j < width ? old[width - 1 - j] : T(0);
+    for (std::int64_t j = 0; j + 2 < width; ++j) old[j] = old[j + 1];
+    if (width > 1) old[width - 2] = now;
+  }
+};
+
+template <class T>
+struct ConvolveWindow {
+  QkvShape shape;
+  qkv::TapTable<T> taps;
+  const T* windows;
+  T* out[3];
+  Accumulate<T>* rstd;
+
+  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+    const std::int64_t segments = qkv::segment_count(shape);
+    const std::int64_t n = team.league_rank() / segments;
+    const std::int64_t index = team.league_rank() % segments;
+    const qkv::Segment part = qkv::segment(shape, index);
+    qkv::Window<T> in;
+    for (int j = 0; j < qkv::max_taps; ++j)
+      in.back[j] = windows + (n * qkv::max_taps + j) * taps.channels + part.channel;
+    const std::int64_t heads = part.part == 2 ? shape.value_heads : shape.key_heads;
+    convolve_segment(team, part, taps, in, out[part.part] + (n * heads + part.head) * part.width,
+                     rstd + n * 2 * shape.key_heads + index);
+  }
+};
+
+template <class T>
+QkvConvResult<T> allocate_result(Runtime& runtime, const QkvShape& shape, std::int64_t tokens) {
+  QkvConvResult<T> result;
+  result.q = runtime.allocate<T>("q", Shape{tokens, shape.key_heads, shape.key_dim});
+  result.k = runtime.allocate<T>("k", Shape{tokens, shape.key_heads, shape.key_dim});
+  result.v = runtime.allocate<T>("v", Shape{tokens, shape.value_heads, shape.value_dim});
+  result.rstd = runtime.allocate<Accumulate<T>>("qk rstd", Shape{tokens, 2 * shape.key_heads});
+  return result;
+}
+
+}  // namespace
+
+template <class T>
+QkvConvResult<T> qkv_conv_forward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
+                                  const Tensor<T>& weight, const Tensor<std::int32_t>& positions) {
+  WorkScope scope(runtime, Work::elementwise, "deltaport: qkv_conv forward");
+  qkv::validate("qkv_conv_forward", shape, x, weight);
+  DELTAPORT_VALIDATE(positions.size() == x.rows(), ShapeError, "qkv_conv_forward: positions has ",
+                     positions.size(), " entries for ", x.rows(), " tokens");
+  QkvConvResult<T> result = allocate_result<T>(runtime, shape, x.rows());
+  const Tensor<T> table = qkv::make_tap_table(runtime, shape, weight);
+  const qkv::TapTable<T> taps{table.data(), shape.channels()};
+  for_each_row(runtime.compute(), "deltaport: qkv_conv forward", x.rows() * qkv::segment_count(shape),
+               ConvolveToken<T>{shape,
+                                taps,
+                                x.data(),
+                                x.stride(),
+                                positions.data(),
+                                {result.q.data(), result.k.data(), result.v.data()},
+                                result.rstd.data()});
+  return result;
+}
+
+template <class T>
+QkvConvResult<T> qkv_conv_step(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
+                               const Tensor<T>& weight, const Tensor<T>& state) {
+  WorkScope scope(runtime, Work::elementwise, "deltaport: qkv_conv step");
+  qkv::validate("qkv_conv_step", shape, x, weight);
+  const std::int64_t count = x.rows();
+  const std::int64_t width = weight.extent(2);
+  DELTAPORT_VALIDATE(state.shape() == (Shape{count, shape.channels(), width - 1}), ShapeError,
+                     "qkv_conv_step: state has shape ", state.shape().str(), ", expected ",
+                     Shape{count, shape.channels(), width - 1}.str());
+  QkvConvResult<T> result = allocate_result<T>(runtime, shape, count);
+  const Tensor<T> table = qkv::make_tap_table(runtime, shape, weight);
+  const qkv::TapTable<T> taps{table.data(), shape.channels()};
+  const Tensor<T> windows =
+      runtime.allocate<T>("conv windows", Shape{count, qkv::max_taps, shape.channels()});
+  for_each_index(runtime.compute(), "deltaport: qkv_conv step state", count * shape.channels(),
+                 StepState<T>{x.data(), x.stride(), shape.channels(), width, state.data(), windows.data()});
+  for_each_row(runtime.compute(), "deltaport: qkv_conv step", count * qkv::segment_count(shape),
+               ConvolveWindow<T>{shape,
+                                 taps,
+                                 windows.data(),
+                                 {result.q.data(), result.k.data(), result.v.data()},
+                                 result.rstd.data()});
+  return result;
+}
+
+#define DELTAPORT_INSTANTIATE(T)                                                                  \
+  template QkvConvResult<T> qkv_conv_forward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, \
+                                                const Tensor<T>&, const Tensor<std::int32_t>&);   \
+  template QkvConvResult<T> qkv_conv_step<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&,    \
+                                             const Tensor<T>&, const Tensor<T>&);
+DELTAPORT_INSTANTIATE(float)
+DELTAPORT_INSTANTIATE(double)
+#undef DELTAPORT_INSTANTIATE
+
+}  // namespace deltaport

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "deltaport/core/context.hpp"
+
+/// How the mixers hand tensors to the recurrence and keep what it saves.
+namespace deltaport::core {
+
+/// Name of the saved tensors' group: the unit that an offload schedule may move.
+inline constexpr std::string_view saved_group = "gdn_core_attn";
+
+/// Saves all tensors, also undefined ones, as one group.
+template <class... Tensors>
+void save(SavedTensors& saved, const Tensors&... tensors) {
+  saved.open(saved_group);
+  (saved.save(tensors), ...);
+  saved.commit();
+}
+
+/// Takes back what save() kept, given the same order.
+inline void take(SavedTensors&) {}
+template <class T, class... Rest>
+void take(SavedTensors& saved, Tensor<T>& first, Rest&... rest) {
+  take(saved, rest...);
+  first = saved.take<T>();
+}
+
+/// [T, ...] -> [1, T, ...]: one flat run of tokens.
+template <class T>
+Tensor<T> add_batch(const Tensor<T>& x) {
+  Shape shape{1};
+  for (int i = 0; i < x.rank(); ++i) shape.push_back(x.extent(i));
+  return x.reshape(shape);
+}
+
+/// [N, ...] -> [N, 1, ...]: one token of each sequence.
+template <class T>
+Tensor<T> add_time(const Tensor<T>& x) {
+  Shape shape{x.extent(0), 1};
+  for (int i = 1; i < x.rank(); ++i) shape.push_back(x.extent(i));
+  return x.reshape(shape);
+}
+
+}  // namespace deltaport::core
