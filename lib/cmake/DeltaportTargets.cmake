@@ -3,6 +3,15 @@
 # per folder of lib/.
 # deltaport_test(<name> SOURCES ... LINK ... [RANKS n...]): one GoogleTest executable.
 
+# Installed programs and shared libraries find their neighbours, wherever the prefix is moved.
+set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# Target all_verify_interface_header_sets: each public header as a source of its own.
+if(DELTAPORT_BUILD_TESTS AND NOT DELTAPORT_SANITIZE AND NOT DELTAPORT_ENABLE_CUDA)
+  set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
+endif()
+
 add_library(deltaport INTERFACE)
 add_library(deltaport::deltaport ALIAS deltaport)
 set_property(GLOBAL PROPERTY DELTAPORT_COMPONENTS "")
@@ -14,6 +23,9 @@ if(NOT DELTAPORT_ENABLE_CUDA)
 endif()
 if(DELTAPORT_SANITIZE)
   add_compile_options(-fsanitize=${DELTAPORT_SANITIZE} -fno-omit-frame-pointer)
+  if(DELTAPORT_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined) # undefined behaviour ends a test, it is not only printed
+  endif()
   add_link_options(-fsanitize=${DELTAPORT_SANITIZE})
 endif()
 
@@ -27,6 +39,8 @@ function(deltaport_component folder)
     BASE_DIRS "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include" FILES ${headers} ${ARG_GENERATED})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/lib")
   target_compile_features(${target} PUBLIC cxx_std_20)
+  # A header-only package used inside leaves no trace in what is installed.
+  list(TRANSFORM ARG_PRIVATE REPLACE "^nlohmann_json::.+$" "$<BUILD_INTERFACE:\\0>")
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:deltaport_build_options>)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder} VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
   target_link_libraries(deltaport INTERFACE ${target})
