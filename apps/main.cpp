@@ -10,7 +10,9 @@ namespace {
 
 // In the order of a user's way: check, prepare, train, look, measure. A command is listed once its file exists.
 constexpr deltaport::app::AddCommand commands[] = {
-    nullptr,
+    deltaport::app::add_validate,
+    deltaport::app::add_print_config,
+    deltaport::app::add_schema,
 };
 
 int run(int argc, char** argv) {
@@ -24,7 +26,7 @@ int run(int argc, char** argv) {
   deltaport::app::Action action;
   const deltaport::app::Invocation invocation{&argc, &argv};
   for (const auto add : commands)
-    if (add != nullptr) add(app, invocation, action);
+    add(app, invocation, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

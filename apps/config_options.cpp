@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config_options.hpp"
+
+#include <cstdio>
+
+namespace deltaport::app {
+
+void accept_config(CLI::App& command) {
+  command.allow_extras();
+  command.footer(
+      "FILE...               YAML files, merged left to right\n"
+      "--section.key=value   override of one key (also: --section.key value, --set section.key=value)\n"
+      "DELTAPORT_SECTION__KEY=value in the environment does the same, with less precedence.\n"
+      "`deltaport validate --help` lists all keys.");
+}
+
+LoadRequest request_of(const CLI::App& command, DataSection data) {
+  ConfigArguments arguments = split_arguments(command.remaining());
+  LoadRequest request;
+  request.files = std::move(arguments.files);
+  request.overrides = std::move(arguments.overrides);
+  request.data = data;
+  return request;
+}
+
+LoadedConfig load_with_warnings(const LoadRequest& request) {
+  LoadedConfig loaded = load_config(request);
+  for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "%s\n", warning.c_str());
+  return loaded;
+}
+
+}  // namespace deltaport::app

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/cross_checks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/convert.hpp"
+#include "config/field.hpp"
+#include "config/printing.hpp"
+#include "deltaport/config/checks.hpp"
+#include "deltaport/core/error.hpp"
+
+namespace deltaport::config {
+namespace {
+
+class Rules {
+ public:
+  Rules(const RunConfig& config, const std::function<bool(const std::string&)>& usable,
+        const ReportRule& report)
+      : c_(config), usable_(usable), report_(report) {}
+
+  void batch() {
+    const std::int64_t per_pass = c_.data.seq_len * c_.train.micro_batch;
+    rule({"train.global_batch_tokens", "train.micro_batch", "data.seq_len"}, [&] {
+      if (c_.train.global_batch_tokens % per_pass == 0) return std::string();
+      return concat("'train.global_batch_tokens' = ", c_.train.global_batch_tokens,
+                    " must be a multiple of data.seq_len * train.micro_batch = ", c_.data.seq_len, " * ",
+                    c_.train.micro_batch, " = ", per_pass);
+    });
+  }
+
+  void heads() {
+    const LinearMixerConfig& linear = c_.model.linear;
+    const AttentionConfig& attention = c_.model.attention;
+    rule({"model.linear.num_value_heads", "model.linear.num_key_heads"}, [&] {
+      if (linear.num_value_heads % linear.num_key_heads == 0) return std::string();
+      return concat("'model.linear.num_value_heads' = ", linear.num_value_heads,
+                    " must be a multiple of num_key_heads = ", linear.num_key_heads);
+    });
+    rule({"model.attention.num_heads", "model.attention.num_kv_heads"}, [&] {
+      if (attention.num_heads % attention.num_kv_heads == 0) return std::string();
+      return concat("'model.attention.num_heads' = ", attention.num_heads,
+                    " must be a multiple of num_kv_heads = ", attention.num_kv_heads);
+    });
+    rule({"model.attention.partial_rotary_factor", "model.attention.head_dim"}, [&] {
+      const double dims = attention.partial_rotary_factor * static_cast<double>(attention.head_dim);
+      const double rounded = std::round(dims);
+      const bool even =
+          std::abs(dims - rounded) < 1e-9 * dims && std::fmod(rounded, 2.0) == 0.0 && rounded > 0;
+      if (even) return std::string();
+      return concat("'model.attention.partial_rotary_factor' * head_dim = ", attention.partial_rotary_factor,
+                    " * ", attention.head_dim, " = ", dims, " must be an even number of rotary dimensions");
+    });
+  }
+
+  void schedule() {
+    const ScheduleConfig& s = c_.schedule;
+    rule({"schedule.warmup", "train.steps"}, [&] {
+      if (s.warmup < c_.train.steps) return std::string();
+      return concat("'schedule.warmup' = ", s.warmup, " must be less than train.steps = ", c_.train.steps);
+    });
+    rule({"schedule.decay", "schedule.name", "schedule.warmup", "train.steps"}, [&] {
+      if (s.name != ScheduleName::wsd)
+        return s.decay == 0 ? "" : concat("'schedule.decay' = ", s.decay, " is only for schedule.name wsd");
+      if (s.decay < 1) return std::string("'schedule.decay' must be >= 1 with schedule.name wsd");
+      if (s.warmup + s.decay <= c_.train.steps) return std::string();
+      return concat("'schedule.decay' = ", s.decay, " plus warmup = ", s.warmup,
+                    " must not exceed train.steps = ", c_.train.steps);
+    });
+  }
+
+  void evaluation() {
+    rule({"eval.every", "data.valid"}, [&] {
+      if (c_.eval.every == 0 || !c_.data.valid.empty()) return std::string();
+      return concat("'eval.every' = ", c_.eval.every, " needs token files in data.valid");
+    });
+  }
+
+ private:
+  template <class Check>
+  void rule(const std::vector<std::string>& paths, const Check& check) {
+    if (!std::ranges::all_of(paths, usable_)) return;
+    const std::string message = check();
+    if (!message.empty()) report_(paths, message);
+  }
+
+  const RunConfig& c_;
+  const std::function<bool(const std::string&)>& usable_;
+  const ReportRule& report_;
+};
+
+}  // namespace
+
+void check_rules(const RunConfig& config, const std::function<bool(const std::string&)>& usable,
+                 const ReportRule& report) {
+  Rules rules(config, usable, report);
+  rules.batch();
+  rules.heads();
+  rules.schedule();
+  rules.evaluation();
+}
+
+}  // namespace deltaport::config
+
+namespace deltaport {
+
+void check_config(const RunConfig& config) {
+  std::vector<std::string> problems;
+  std::vector<std::string> unusable;
+  for (const config::Field& field : config::fields()) {
+    const config::Value value = field.binding.get(config);
+    const std::string problem = config::problem_of(field, value);
+    if (problem.empty()) continue;
+    problems.push_back(concat("'", field.path, "' = ", config::yaml_text(value), " ", problem));
+    unusable.emplace_back(field.path);
+  }
+  config::check_rules(
+      config, [&](const std::string& path) { return std::ranges::find(unusable, path) == unusable.end(); },
+      [&](const std::vector<std::string>&, const std::string& message) { problems.push_back(message); });
+  if (problems.empty()) return;
+  std::string text =
+      concat("the configuration has ", problems.size(), problems.size() == 1 ? " error" : " errors");
+  for (const std::string& problem : problems) text += "\n  " + problem;
+  throw ConfigError(text);
+}
+
+std::int64_t check_ranks(const RunConfig& config, int ranks) {
+  DELTAPORT_VALIDATE(ranks >= 1, ConfigError, "check_ranks: ranks = ", ranks, " must be >= 1");
+  const std::int64_t per_pass = config.data.seq_len * config.train.micro_batch * ranks;
+  const std::int64_t total = config.train.global_batch_tokens;
+  DELTAPORT_VALIDATE(per_pass > 0 && total >= per_pass && total % per_pass == 0, ConfigError,
+                     "train.global_batch_tokens = ", total,
+                     " must be a multiple of data.seq_len * train.micro_batch * ranks = ",
+                     config.data.seq_len, " * ", config.train.micro_batch, " * ", ranks, " = ", per_pass,
+                     ": change train.global_batch_tokens, train.micro_batch or the number of ranks");
+  return total / per_pass;
+}
+
+std::vector<IdentityDifference> identity_differences(const RunConfig& before, const RunConfig& after) {
+  std::vector<IdentityDifference> differences;
+  for (const config::Field& field : config::fields()) {
+    if (field.on_resume == config::OnResume::free) continue;
+    const config::Value old_value = field.binding.get(before);
+    const config::Value new_value = field.binding.get(after);
+    if (!config::same_value(old_value, new_value))
+      differences.push_back(
+          {std::string(field.path), config::yaml_text(old_value), config::yaml_text(new_value)});
+  }
+  return differences;
+}
+
+}  // namespace deltaport

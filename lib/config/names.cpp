@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/config/names.hpp"
+
+namespace deltaport {
+namespace {
+constexpr std::string_view layer_types[] = {"gdn", "gdn2", "attention"};
+constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
+constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
+constexpr std::string_view recurrences[] = {"auto", "reference", "portable"};
+}  // namespace
+
+template <>
+std::span<const std::string_view> names_of<LayerType>() {
+  return layer_types;
+}
+template <>
+std::span<const std::string_view> names_of<OnNonFinite>() {
+  return on_nonfinite;
+}
+template <>
+std::span<const std::string_view> names_of<ScheduleName>() {
+  return schedules;
+}
+template <>
+std::span<const std::string_view> names_of<RecurrenceName>() {
+  return recurrences;
+}
+
+}  // namespace deltaport
