@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+#define DELTAPORT_TILE_NAMESPACE avx2
+#define DELTAPORT_TILE_BYTES 32
+#define DELTAPORT_TILE_VECTORS 2
+#include "core/tile_kernel.hpp"
