@@ -36,6 +36,9 @@ OUTSIDE_HEADERS = {
     r"zlib\.h": {"data"},
 }
 
+# One body for several instruction sets, each in a namespace of its own.
+INCLUDED_SEVERAL_TIMES = {"lib/core/tile_kernel.hpp"}
+
 SOURCE_SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh"}
 CARRIES_LICENSE = SOURCE_SUFFIXES | {".cmake", ".py"}
 
@@ -101,7 +104,7 @@ class Layout(unittest.TestCase):
     def test_every_source_is_built(self):
         for path in sources("lib", "apps", "tests"):
             if path.suffix != ".cpp" or "install" in path.parts:
-                continue
+                continue  # those belong to outside projects
             with self.subTest(path=str(path)):
                 # The nearest CMakeLists.txt upwards lists it, as written from there.
                 folder = path.parent
@@ -138,9 +141,9 @@ class Includes(unittest.TestCase):
 
     def test_headers_are_guarded(self):
         for path in sources("lib", "include", "apps", "tests"):
-            if path.suffix == ".hpp":
+            if path.suffix == ".hpp" and str(path) not in INCLUDED_SEVERAL_TIMES:
                 with self.subTest(path=str(path)):
-                    self.assertIn("#pragma once", text_of(path))
+                    self.assertTrue("#pragma once" in text_of(path), "no #pragma once")
 
 
 class Text(unittest.TestCase):
@@ -156,7 +159,7 @@ class Text(unittest.TestCase):
         folders = "|".join(("home", "root", "tmp", "work", "mnt", "Users"))
         forbidden = {
             "a path of one machine": re.compile(r"(?<![\w.$})/*-])/(?:" + folders + r")/"),
-            "a host name": re.compile(r"\b(?!arxiv\.|www\.apache\.|json-schema\.|keepachangelog\.|semver\.)"
+            "a host name": re.compile(r"(?<![\w.-])(?!arxiv\.|json-schema\.|kokkos\.org)"
                                       r"[a-z0-9-]+\.(?:[a-z0-9-]+\.)*(?:org|com|net|io|dev|internal)\b"),
         }
         for path in FILES:
@@ -172,6 +175,8 @@ class Text(unittest.TestCase):
         lengths = {path: len(text_of(path).splitlines()) for path in sources("lib", "include", "apps")}
         self.assertLessEqual(statistics.median(lengths.values()), 130)
         for path, length in lengths.items():
+            if path.stem.endswith("_table"):
+                continue  # rows of data, not code
             with self.subTest(path=str(path)):
                 self.assertLessEqual(length, 400, "split it")
 
