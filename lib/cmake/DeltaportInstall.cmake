@@ -53,10 +53,12 @@ foreach(target ${deltaport_targets})
   string(APPEND deltaport_requirements
     "set(deltaport_${component}_needs \"${needs}\")\nset(deltaport_${component}_packages \"${packages}\")\n")
   install(TARGETS ${target} EXPORT deltaport-${component} FILE_SET HEADERS)
-  install(EXPORT deltaport-${component} NAMESPACE deltaport:: DESTINATION ${deltaport_package_dir})
+  install(EXPORT deltaport-${component} FILE deltaport-${component}-targets.cmake NAMESPACE deltaport::
+    DESTINATION ${deltaport_package_dir})
 endforeach()
 install(TARGETS deltaport EXPORT deltaport-all)
-install(EXPORT deltaport-all NAMESPACE deltaport:: DESTINATION ${deltaport_package_dir})
+install(EXPORT deltaport-all FILE deltaport-all-targets.cmake NAMESPACE deltaport::
+  DESTINATION ${deltaport_package_dir})
 
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/lib/cmake/deltaportConfig.cmake.in" "${PROJECT_BINARY_DIR}/deltaportConfig.cmake"
