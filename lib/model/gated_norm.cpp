@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/gated_norm.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/column_sum.hpp"
@@ -23,7 +24,7 @@ struct GatedNormForward {
   T* y;
   Accumulate<T>* rstd;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     using A = Accumulate<T>;
     const std::int64_t row = team.league_rank();
     const T* from = x + row * width;
@@ -57,7 +58,7 @@ struct GatedNormBackward {
   T* y;
   Accumulate<T>* partial;  // [blocks, width]
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     using A = Accumulate<T>;
     const std::int64_t begin = std::int64_t{team.league_rank()} * block_rows;
     const std::int64_t end = begin + block_rows < rows ? begin + block_rows : rows;
@@ -66,7 +67,7 @@ struct GatedNormBackward {
     for (std::int64_t row = begin; row < end; ++row) backward_row(team, row, sums);
   }
 
-  KOKKOS_INLINE_FUNCTION void backward_row(const TeamMember& team, std::int64_t row,
+  KOKKOS_FORCEINLINE_FUNCTION void backward_row(const TeamMember& team, std::int64_t row,
                                            Accumulate<T>* sums) const {
     using A = Accumulate<T>;
     const T* from = x + row * width;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "deltaport/model/gates.hpp"
@@ -18,7 +19,7 @@ struct DecayGate {
   std::int64_t key_dim;
 
   /// -exp(A_log) of a key head.
-  KOKKOS_INLINE_FUNCTION Accumulate<T> rate(std::int64_t head) const {
+  KOKKOS_FORCEINLINE_FUNCTION Accumulate<T> rate(std::int64_t head) const {
     return -Kokkos::exp(static_cast<Accumulate<T>>(a_log[head]));
   }
 };
@@ -35,7 +36,7 @@ struct GatesForward {
   Accumulate<T>* g;
   T* b;
   T* w;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     using A = Accumulate<T>;
     const std::int64_t t = team.league_rank();
     const std::int64_t keys = shape.keys();
@@ -51,7 +52,7 @@ struct GatesForward {
     sigmoid_row(team, keys, b_in + t * b_stride, b + t * keys);
     sigmoid_row(team, shape.values(), w_in + t * w_stride, w + t * shape.values());
   }
-  static KOKKOS_INLINE_FUNCTION void sigmoid_row(const TeamMember& team, std::int64_t n, const T* from,
+  static KOKKOS_FORCEINLINE_FUNCTION void sigmoid_row(const TeamMember& team, std::int64_t n, const T* from,
                                                  T* to) {
     row_for(team, n, [=](std::int64_t c) { to[c] = sigmoid(from[c]); });
   }
@@ -68,7 +69,7 @@ struct DecayBackward {
   std::int64_t df_stride;
   Accumulate<T>* partial;  // [blocks, 2, H K]: of A_log by channel, of dt_bias
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     using A = Accumulate<T>;
     const std::int64_t block = team.league_rank() / key_heads;
     const std::int64_t h = team.league_rank() % key_heads;
@@ -110,12 +111,12 @@ struct SigmoidBackward {
   std::int64_t db_stride;
   T* dw;
   std::int64_t dw_stride;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t t = team.league_rank();
     through(team, keys, b + t * keys, db_out + t * keys, db + t * db_stride);
     through(team, values, w + t * values, dw_out + t * values, dw + t * dw_stride);
   }
-  static KOKKOS_INLINE_FUNCTION void through(const TeamMember& team, std::int64_t n, const T* s, const T* d,
+  static KOKKOS_FORCEINLINE_FUNCTION void through(const TeamMember& team, std::int64_t n, const T* s, const T* d,
                                              T* to) {
     row_for(team, n, [=](std::int64_t c) { to[c] = d[c] * s[c] * (T(1) - s[c]); });
   }

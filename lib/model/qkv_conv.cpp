@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/qkv_conv.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "model/qkv_segment.hpp"
 #include "model/row_sum.hpp"
 
@@ -62,7 +63,7 @@ namespace {
 
 // Convolution, SiLU and normalisation of one segment of one token, shared by training and decoding.
 template <class T>
-KOKKOS_INLINE_FUNCTION void convolve_segment(const TeamMember& team, const qkv::Segment& part,
+KOKKOS_FORCEINLINE_FUNCTION void convolve_segment(const TeamMember& team, const qkv::Segment& part,
                                              const qkv::TapTable<T>& taps, const qkv::Window<T>& in, T* out,
                                              Accumulate<T>* rstd) {
   using A = Accumulate<T>;
@@ -92,7 +93,7 @@ struct ConvolveToken {
   T* out[3];
   Accumulate<T>* rstd;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t segments = qkv::segment_count(shape);
     const std::int64_t t = team.league_rank() / segments;
     const std::int64_t index = team.league_rank() % segments;
@@ -134,7 +135,7 @@ struct ConvolveWindow {
   T* out[3];
   Accumulate<T>* rstd;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t segments = qkv::segment_count(shape);
     const std::int64_t n = team.league_rank() / segments;
     const std::int64_t index = team.league_rank() % segments;

@@ -4,6 +4,7 @@
 // output gradient into the gradient of the pre-activation, and keeps the last four of these rows: enough for
 // the input gradient of the token three places back. Weight gradients are summed per block, then over blocks
 // in ascending order.
+#include "deltaport/core/host_simd.hpp"
 #include "model/qkv_segment.hpp"
 #include "model/row_sum.hpp"
 
@@ -28,7 +29,7 @@ struct ConvolveBackward {
   Accumulate<T>* partial;  // [blocks, max_taps, channels]
 
   // Gradient of one token's pre-activation into `row`; `unit` is room for the normalised output.
-  KOKKOS_INLINE_FUNCTION void pre_activation_gradient(const TeamMember& team, const qkv::Segment& part,
+  KOKKOS_FORCEINLINE_FUNCTION void pre_activation_gradient(const TeamMember& team, const qkv::Segment& part,
                                                       std::int64_t index, std::int64_t t,
                                                       const qkv::Window<T>& in, T* row, T* unit) const {
     using A = Accumulate<T>;
@@ -55,7 +56,7 @@ struct ConvolveBackward {
             [=](std::int64_t c) { row[c] *= static_cast<T>(inverse * (dy[c] - along * unit[c])); });
   }
 
-  KOKKOS_INLINE_FUNCTION void add_weight_gradient(const TeamMember& team, const qkv::Segment& part,
+  KOKKOS_FORCEINLINE_FUNCTION void add_weight_gradient(const TeamMember& team, const qkv::Segment& part,
                                                   const qkv::Window<T>& in, const T* row, T* sums) const {
     const std::int64_t n = part.width;
     const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
@@ -68,7 +69,7 @@ struct ConvolveBackward {
   }
 
   // dx of token u from the pre-activation gradients of u .. u + 3, as far as the document reaches.
-  KOKKOS_INLINE_FUNCTION void input_gradient(const TeamMember& team, const qkv::Segment& part, std::int64_t u,
+  KOKKOS_FORCEINLINE_FUNCTION void input_gradient(const TeamMember& team, const qkv::Segment& part, std::int64_t u,
                                              const T* ring) const {
     const T* d[max_taps];
     for (int j = 0; j < max_taps; ++j) {
@@ -86,7 +87,7 @@ struct ConvolveBackward {
     });
   }
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t segments = qkv::segment_count(shape);
     const std::int64_t block = team.league_rank() / segments;
     const std::int64_t index = team.league_rank() % segments;
@@ -116,7 +117,7 @@ struct ConvolveBackward {
     }
   }
 
-  static KOKKOS_INLINE_FUNCTION std::size_t scratch_bytes(std::int64_t width) {
+  static KOKKOS_FORCEINLINE_FUNCTION std::size_t scratch_bytes(std::int64_t width) {
     return static_cast<std::size_t>((2 * max_taps + 1) * width) * sizeof(T);
   }
 };

@@ -20,11 +20,11 @@ struct Segment {
   int part;              ///< 0 q, 1 k, 2 v
 };
 
-KOKKOS_INLINE_FUNCTION std::int64_t segment_count(const QkvShape& shape) {
+KOKKOS_FORCEINLINE_FUNCTION std::int64_t segment_count(const QkvShape& shape) {
   return 2 * shape.key_heads + shape.value_heads;
 }
 
-KOKKOS_INLINE_FUNCTION Segment segment(const QkvShape& shape, std::int64_t index) {
+KOKKOS_FORCEINLINE_FUNCTION Segment segment(const QkvShape& shape, std::int64_t index) {
   const std::int64_t h = shape.key_heads;
   if (index < h) return {index * shape.key_dim, shape.key_dim, true, index, 0};
   if (index < 2 * h) return {index * shape.key_dim, shape.key_dim, true, index - h, 1};
@@ -39,10 +39,10 @@ template <class T>
 struct TapTable {
   const T* rows;  // [max_taps + 1, channels]
   std::int64_t channels;
-  KOKKOS_INLINE_FUNCTION const T* tap(int distance, std::int64_t channel) const {
+  KOKKOS_FORCEINLINE_FUNCTION const T* tap(int distance, std::int64_t channel) const {
     return rows + distance * channels + channel;
   }
-  KOKKOS_INLINE_FUNCTION const T* zeros(std::int64_t channel) const {
+  KOKKOS_FORCEINLINE_FUNCTION const T* zeros(std::int64_t channel) const {
     return rows + max_taps * channels + channel;
   }
 };
@@ -54,7 +54,7 @@ struct Window {
 };
 
 template <class T>
-KOKKOS_INLINE_FUNCTION Window<T> window(const T* x, std::int64_t stride, const TapTable<T>& taps,
+KOKKOS_FORCEINLINE_FUNCTION Window<T> window(const T* x, std::int64_t stride, const TapTable<T>& taps,
                                         std::int64_t t, std::int64_t position, std::int64_t channel) {
   Window<T> result;
   for (int j = 0; j < max_taps; ++j)

@@ -34,6 +34,40 @@ KOKKOS_FORCEINLINE_FUNCTION R row_sum([[maybe_unused]] const TeamMember& team, s
   }
 }
 
+/// Largest of term(i) over i in [0, n), n >= 1, on the vector lanes of one team thread. NaN is passed over.
+template <class R, class Term>
+KOKKOS_FORCEINLINE_FUNCTION R row_max([[maybe_unused]] const TeamMember& team, std::int64_t n,
+                                      const Term& term) {
+  R best = term(0);
+  if constexpr (runs_on_host) {
+    constexpr int lanes = 16;
+    R partial[lanes];
+    for (int lane = 0; lane < lanes; ++lane) partial[lane] = best;
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      for (int lane = 0; lane < lanes; ++lane) {
+        const R value = term(i + lane);
+        partial[lane] = value > partial[lane] ? value : partial[lane];
+      }
+    for (int lane = 0; i < n; ++i, ++lane) {
+      const R value = term(i);
+      partial[lane] = value > partial[lane] ? value : partial[lane];
+    }
+    for (int lane = 0; lane < lanes; ++lane) best = partial[lane] > best ? partial[lane] : best;
+  } else {
+    const R first = best;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, n),
+        [&](std::int64_t i, R& local) {
+          const R value = term(i);
+          local = value > local ? value : local;
+        },
+        Kokkos::Max<R>(best));
+    best = best > first ? best : first;
+  }
+  return best;
+}
+
 /// Calls body(i) for i in [0, n), split over the vector lanes of one team thread; a vectorisable loop on
 /// hosts. The calls must not depend on each other.
 template <class Body>

@@ -86,6 +86,30 @@ TEST(GdnGates, StayFiniteForLargeProjections) {
   for (float beta : host(runtime, gates.beta)) EXPECT_TRUE(beta >= 0.0f && beta <= 1.0f) << beta;
 }
 
+TEST(Gdn2Gates, KeepTheirAccuracyInFloat) {
+  // From f = -80, where g is about exp(-80), to f = 80, where softplus is linear; one row of an odd number of
+  // channels.
+  Runtime runtime;
+  constexpr std::int64_t count = 641;
+  std::vector<float> f;
+  for (std::int64_t i = 0; i < count; ++i) f.push_back(0.25f * static_cast<float>(i - 320));
+  const QkvShape shape{1, 1, count, 1};
+  std::vector<float> row = f;
+  row.insert(row.end(), f.begin(), f.end());
+  row.push_back(0.0f);
+  const auto x = from_vector(runtime.compute(), runtime.arena(), "x", Shape{1, 2 * count + 1}, row);
+  const auto a_log = runtime.allocate_zero<float>("A_log", Shape{1});
+  const auto dt_bias = runtime.allocate_zero<float>("dt_bias", Shape{count});
+  const auto gates = gdn2_gates_forward<float>(runtime, shape, {x, 0, count}, {x, count, count},
+                                               {x, 2 * count, 1}, a_log, dt_bias);
+  const auto g = host(runtime, gates.g), b = host(runtime, gates.b);
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    const double decay = -softplus_of(f[i]), open = sigmoid_of(f[i]);
+    EXPECT_NEAR(g[i], decay, 1e-6 * std::abs(decay)) << f[i];
+    EXPECT_NEAR(b[i], open, 1e-6 * open) << f[i];
+  }
+}
+
 struct Gdn2Columns {
   std::int64_t f = 1, b = f + grouped.keys(), w = b + grouped.keys(), width = w + grouped.values() + 2;
 };
