@@ -60,11 +60,13 @@ void make_directory(const Path& path) {
 }
 
 void make_directories(const Path& path) {
-  if (path.empty() || std::filesystem::is_directory(path)) return;
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) return;
   make_directories(path.parent_path());
   // Another process may have made it in the meantime.
   if (refused(Operation::make_directory, path) || (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST))
     raise_system(FileOrigin::checkpoint, "make folder", path, errno);
+  sync_directory(path.parent_path());
 }
 
 void rename_path(const Path& from, const Path& to, FileOrigin origin) {
@@ -98,10 +100,13 @@ void remove_tree(const Path& path) {
     sync_directory(path);
   }
   std::vector<Path> entries;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) entries.push_back(entry.path());
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+    entries.push_back(it->path());
+  if (error) raise_system(FileOrigin::checkpoint, "list folder", path, error.value());
   std::sort(entries.begin(), entries.end());
   for (const Path& entry : entries) {
-    if (std::filesystem::is_directory(std::filesystem::symlink_status(entry))) {
+    if (std::filesystem::is_directory(std::filesystem::symlink_status(entry, ignored))) {
       remove_tree(entry);
     } else {
       remove_file(entry);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,11 +11,15 @@
 
 namespace deltaport::test {
 
-/// A new folder that is removed with all it holds.
+/// A new folder, in memory where there is a place for that (flushing to a disk takes most of a test's time),
+/// that is removed with all it holds.
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "deltaport-test-XXXXXX").string();
+    const std::filesystem::path memory = "/dev/shm";
+    const bool has_memory = ::access(memory.c_str(), W_OK) == 0;
+    std::string pattern =
+        ((has_memory ? memory : std::filesystem::temp_directory_path()) / "deltaport-test-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempFolder() {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include "checkpoint/publish.hpp"
+#include "checkpoint/shards.hpp"
+#include "checkpoint/state_json.hpp"
+
+namespace deltaport {
+
+namespace {
+
+using namespace checkpoint;
+
+template <class T>
+constexpr FileDtype file_dtype = sizeof(T) == 8 ? FileDtype::f64 : FileDtype::f32;
+
+/// Adds one parameter's slice of a flat device buffer; copied to the host piece by piece while the file is
+/// written.
+template <class T>
+void add_slice(SafetensorsWriter& writer, Runtime& runtime, Family family, const ParameterInfo& info,
+               const Tensor<T>& flat) {
+  std::vector<std::int64_t> shape;
+  for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
+  const Tensor<T> slice(flat.storage(), flat.data() + info.offset, Shape{info.shape.size()});
+  writer.add(tensor_name(family, info.name), file_dtype<T>, shape,
+             [&runtime, slice](std::uint64_t first_byte, std::uint64_t bytes, void* to) {
+               const auto first = static_cast<std::int64_t>(first_byte / sizeof(T));
+               const auto count = static_cast<std::int64_t>(bytes / sizeof(T));
+               copy_to_host(runtime.compute(), static_cast<T*>(to), slice.rows(first, first + count));
+             });
+}
+
+template <class T>
+std::map<std::string, FileDigest> write_shards(const Communicator& comm, Runtime& runtime, const Path& folder,
+                                               const ParameterSet<T>& parameters, const AdamW<T>& optimizer) {
+  SafetensorsWriter model;
+  SafetensorsWriter optim;
+  const std::vector<int> owner = owners(parameters.infos(), comm.size());
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (owner[i] != comm.rank()) continue;
+    const ParameterInfo& info = parameters.infos()[i];
+    add_slice(model, runtime, Family::model, info, optimizer.masters());
+    add_slice(optim, runtime, Family::exp_avg, info, optimizer.exp_avg());
+    add_slice(optim, runtime, Family::exp_avg_sq, info, optimizer.exp_avg_sq());
+  }
+  std::map<std::string, FileDigest> digests;
+  const std::string model_file = shard_file_name(Family::model, comm.rank(), comm.size());
+  const std::string optim_file = shard_file_name(Family::exp_avg, comm.rank(), comm.size());
+  digests[model_file] = model.write(folder / model_file);
+  digests[optim_file] = optim.write(folder / optim_file);
+  return digests;
+}
+
+std::map<std::string, std::string> small_files(const TrainingState& state, std::int64_t updates) {
+  std::map<std::string, std::string> texts;
+  texts[state_name] = to_json(state, updates);
+  texts[config_name] = state.config_yaml;
+  for (const auto& [name, text] : state.config_files) {
+    const bool is_plain = !name.empty() && name.find('/') == std::string::npos && name != "." &&
+                          name != ".." && name.find_first_of(" \n\t") == std::string::npos;
+    DELTAPORT_VALIDATE(is_plain, CheckpointError, "configuration file \"", name, "\" needs a plain name");
+    DELTAPORT_VALIDATE(texts.emplace("config/" + name, text).second, CheckpointError,
+                       "configuration file name \"", name, "\" is taken");
+  }
+  return texts;
+}
+
+template <class T>
+Manifest describe(const Communicator& comm, const TrainingState& state, const ParameterSet<T>& parameters) {
+  Manifest manifest;
+  manifest.step = state.step;
+  manifest.consumed_samples = state.consumed_samples;
+  manifest.tokens = state.tokens;
+  manifest.world = comm.size();
+  manifest.seed = state.seed;
+  manifest.config_xxh3_128 = files::hash_text(state.config_yaml);
+  manifest.data_fingerprint = state.fingerprint;
+  manifest.tensors = manifest_tensors(parameters.infos(), file_dtype<T>, comm.size());
+  return manifest;
+}
+
+}  // namespace
+
+template <class T>
+SavedCheckpoint save_training_state(const Communicator& comm, Runtime& runtime,
+                                    const std::filesystem::path& dir, const TrainingState& state,
+                                    const ParameterSet<T>& parameters, const AdamW<T>& optimizer,
+                                    const RetentionPolicy& retention) {
+  WorkScope scope(runtime, Work::other, "deltaport: save checkpoint");
+  Contents contents;
+  comm.agree([&] {
+    contents.manifest = describe(comm, state, parameters);
+    contents.texts = small_files(state, optimizer.updates(runtime));
+  });
+  contents.shard_bytes = 3 * static_cast<std::uint64_t>(parameters.count()) * sizeof(T);
+  contents.write_shards = [&](const Path& folder) {
+    return write_shards(comm, runtime, folder, parameters, optimizer);
+  };
+  return publish(comm, dir, contents, retention);
+}
+
+template SavedCheckpoint save_training_state<float>(const Communicator&, Runtime&,
+                                                    const std::filesystem::path&, const TrainingState&,
+                                                    const ParameterSet<float>&, const AdamW<float>&,
+                                                    const RetentionPolicy&);
+template SavedCheckpoint save_training_state<double>(const Communicator&, Runtime&,
+                                                     const std::filesystem::path&, const TrainingState&,
+                                                     const ParameterSet<double>&, const AdamW<double>&,
+                                                     const RetentionPolicy&);
+
+}  // namespace deltaport

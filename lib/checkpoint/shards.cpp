@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/shards.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+namespace deltaport::checkpoint {
+
+namespace {
+
+std::vector<std::int64_t> extents(const Shape& shape) {
+  std::vector<std::int64_t> out;
+  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
+  return out;
+}
+
+// Other parts of the text are names, so a prefix is enough to tell the families apart.
+bool starts_with(const std::string& text, const char* prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+bool belongs(const std::string& file, const std::vector<Family>& families) {
+  const bool is_model = starts_with(file, "model-");
+  return std::any_of(families.begin(), families.end(),
+                     [&](Family family) { return (family == Family::model) == is_model; });
+}
+
+}  // namespace
+
+std::string shard_file_name(Family family, int rank, int ranks) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%s-%05d-of-%05d.safetensors", family == Family::model ? "model" : "optim",
+                rank + 1, ranks);
+  return text;
+}
+
+std::string tensor_name(Family family, const std::string& parameter) {
+  if (family == Family::model) return parameter;
+  return (family == Family::exp_avg ? "exp_avg." : "exp_avg_sq.") + parameter;
+}
+
+std::vector<int> owners(const std::vector<ParameterInfo>& infos, int ranks) {
+  std::int64_t total = 0;
+  for (const ParameterInfo& info : infos) total += info.shape.size();
+  std::vector<int> owner;
+  std::int64_t before = 0;
+  for (const ParameterInfo& info : infos) {
+    const double middle = static_cast<double>(before) + 0.5 * static_cast<double>(info.shape.size());
+    const double share = middle / static_cast<double>(std::max<std::int64_t>(total, 1));
+    owner.push_back(std::min(ranks - 1, static_cast<int>(share * ranks)));
+    before += info.shape.size();
+  }
+  return owner;
+}
+
+std::map<std::string, ManifestTensor> manifest_tensors(const std::vector<ParameterInfo>& infos,
+                                                       FileDtype dtype, int ranks) {
+  const std::vector<int> owner = owners(infos, ranks);
+  std::map<std::string, ManifestTensor> tensors;
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    for (const Family family : {Family::model, Family::exp_avg, Family::exp_avg_sq}) {
+      const Shard shard{shard_file_name(family, owner[i], ranks), 0, infos[i].shape.size()};
+      tensors[tensor_name(family, infos[i].name)] = ManifestTensor{dtype, extents(infos[i].shape), {shard}};
+    }
+  return tensors;
+}
+
+ShardSet::ShardSet(const Path& checkpoint, const Manifest& manifest, const std::vector<Family>& families)
+    : checkpoint_(checkpoint), families_(families) {
+  for (const auto& [name, digest] : manifest.files)
+    if (Path(name).extension() == ".safetensors" && belongs(name, families))
+      readers_.emplace(name, SafetensorsReader(checkpoint / name));
+  for (const auto& [file, reader] : readers_)
+    for (const TensorEntry& entry : reader.tensors()) {
+      DELTAPORT_VALIDATE(manifest.tensors.count(entry.name), CheckpointError, reader.path().string(),
+                         ": tensor \"", entry.name, "\" is not listed in ", manifest_name);
+      DELTAPORT_VALIDATE(tensors_.emplace(entry.name, Found{&reader, &entry}).second, CheckpointError,
+                         reader.path().string(), ": tensor \"", entry.name, "\" is in another file too");
+    }
+  for (const auto& [name, tensor] : manifest.tensors) {
+    const bool is_whole = tensor.shards.size() == 1 && tensor.shards[0].begin == 0;
+    DELTAPORT_VALIDATE(is_whole, CheckpointError, checkpoint.string(), ": tensor \"", name,
+                       "\" is split, which this release cannot read");
+    if (!belongs(tensor.shards[0].file, families)) continue;
+    const auto found = tensors_.find(name);
+    DELTAPORT_VALIDATE(found != tensors_.end() && found->second.entry->shape == tensor.shape &&
+                           found->second.entry->dtype == tensor.dtype,
+                       CheckpointError, (checkpoint / tensor.shards[0].file).string(), ": tensor \"", name,
+                       "\" is not there as ", manifest_name, " says");
+  }
+}
+
+void ShardSet::check(const std::vector<ParameterInfo>& infos, const FileDtype* dtype) const {
+  std::string problems;
+  std::set<std::string> expected;
+  for (const Family family : families_)
+    for (const ParameterInfo& info : infos) {
+      const std::string name = tensor_name(family, info.name);
+      expected.insert(name);
+      const auto found = tensors_.find(name);
+      if (found == tensors_.end()) {
+        problems += concat("\n  missing: ", name, " ", info.shape.str());
+        continue;
+      }
+      const TensorEntry& entry = *found->second.entry;
+      if (entry.shape != extents(info.shape))
+        problems +=
+            concat("\n  shape: ", name, " is ", entry.shape_string(), ", the model has ", info.shape.str());
+      if (dtype && entry.dtype != *dtype)
+        problems +=
+            concat("\n  dtype: ", name, " is ", name_of(entry.dtype), ", the model has ", name_of(*dtype));
+    }
+  for (const auto& [name, found] : tensors_)
+    if (!expected.count(name)) problems += concat("\n  unknown: ", name, " ", found.entry->shape_string());
+  DELTAPORT_VALIDATE(problems.empty(), CheckpointError, "checkpoint ", checkpoint_.string(),
+                     " does not belong to this model:", problems,
+                     "\nuse the model configuration it was saved with");
+}
+
+const ShardSet::Found& ShardSet::at(Family family, const std::string& parameter) const {
+  return tensors_.at(tensor_name(family, parameter));
+}
+
+}  // namespace deltaport::checkpoint
