@@ -3,7 +3,7 @@
 
 #include "deltaport/core/parallel.hpp"
 #include "model/column_sum.hpp"
-#include "model/row_sum.hpp"
+#include "model/norm_row.hpp"
 
 namespace deltaport {
 namespace {
@@ -30,11 +30,7 @@ struct NormRow {
       row_for(team, size, [=](const std::int64_t i) { s[i] = in[i] + d[i]; });
       in = s;
     }
-    const R squares = row_sum<R>(team, size, [=](const std::int64_t i) {
-      const R value = static_cast<R>(in[i]);
-      return value * value;
-    });
-    const R scale = R(1) / Kokkos::sqrt(squares / static_cast<R>(size) + eps);
+    const R scale = reciprocal_rms<R>(team, size, in, eps);
     T* out = y + row * size;
     const T* w = weight;
     row_for(team, size, [=](const std::int64_t i) {
@@ -45,8 +41,7 @@ struct NormRow {
   }
 };
 
-/// A block of rows: dx of each, and the block's share of dw. With n = x rstd and g = dy (1 + w):
-///   dx = rstd (g - n mean(g n)), dw = sum over rows of dy n.
+/// A block of rows: dx of each, and the block's share of dw.
 template <class T>
 struct NormBackwardBlock {
   using R = Accumulate<T>;
@@ -64,34 +59,9 @@ struct NormBackwardBlock {
     const std::int64_t end = begin + gradient_block_rows < rows ? begin + gradient_block_rows : rows;
     R* share = partial + team.league_rank() * size;
     row_for(team, size, [=](const std::int64_t i) { share[i] = R(0); });
-    for (std::int64_t row = begin; row < end; ++row) one_row(team, row, share);
-  }
-
-  KOKKOS_FUNCTION void one_row(const TeamMember& team, std::int64_t row, R* share) const {
-    const T* in = x + row * size;
-    const T* grad = dy + row * size;
-    const T* extra = d_residual == nullptr ? nullptr : d_residual + row * size;
-    const T* w = weight;
-    T* out = dx + row * size;
-    const R scale = rstd[row];
-    const R dot = row_sum<R>(team, size, [=](const std::int64_t i) {
-      return static_cast<R>(grad[i]) * (R(1) + static_cast<R>(w[i])) * static_cast<R>(in[i]);
-    });
-    const R slope = dot * scale * scale / static_cast<R>(size);
-    row_for(team, size, [=](const std::int64_t i) {
-      share[i] += static_cast<R>(grad[i]) * (static_cast<R>(in[i]) * scale);
-    });
-    if (extra != nullptr) {
-      row_for(team, size, [=](const std::int64_t i) {
-        const R g = static_cast<R>(grad[i]) * (R(1) + static_cast<R>(w[i]));
-        out[i] = static_cast<T>(static_cast<R>(extra[i]) + scale * (g - static_cast<R>(in[i]) * slope));
-      });
-    } else {
-      row_for(team, size, [=](const std::int64_t i) {
-        const R g = static_cast<R>(grad[i]) * (R(1) + static_cast<R>(w[i]));
-        out[i] = static_cast<T>(scale * (g - static_cast<R>(in[i]) * slope));
-      });
-    }
+    for (std::int64_t row = begin; row < end; ++row)
+      norm_row_backward<R>(team, size, x + row * size, rstd[row], weight, dy + row * size,
+                           d_residual == nullptr ? nullptr : d_residual + row * size, dx + row * size, share);
   }
 };
 

@@ -81,7 +81,7 @@ struct GradientCase {
 
 struct GradientCheckOptions {
   double tolerance = 1e-7;        ///< on the largest error of one tensor over its largest gradient
-  double step = 1e-3;             ///< of the fourth-order central difference
+  double step = 2e-4;             ///< of the fourth-order central difference
   std::int64_t max_entries = 24;  ///< elements tried per tensor, evenly spread (all if fewer)
   std::uint64_t seed = 99;        ///< of the cotangent
 };

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "deltaport/core/context.hpp"
+#include "deltaport/core/parallel.hpp"
+
+namespace deltaport {
+
+/// Tokens of one tile of queries or keys.
+inline constexpr std::int64_t attention_tile = runs_on_host ? 64 : 32;
+
+/// Sizes and strides of causal attention over packed documents. q, o and their gradients are dense
+/// [T, heads, head_dim]; k, dk dense [T, kv_heads, head_dim]; v and dv have rows of `value_stride` elements,
+/// so that they can be slices of a wider tensor.
+struct AttentionShape {
+  std::int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0, value_stride = 0;
+  double scale = 1.0;
+};
+
+/// Where tiles start. Tiles are cut from the start of each document, so that a document's arithmetic does not
+/// depend on what it is packed with.
+struct AttentionTiles {
+  Tensor<std::int32_t> start;  ///< [slots]: first token of a tile, -1 for an unused slot
+  std::int64_t slots() const { return start.extent(0); }
+};
+AttentionTiles make_attention_tiles(Runtime& runtime, const Sequences& sequences);
+
+/// o = softmax(scale q k^T, causal, inside documents) v and logsumexp [heads, T] of the scaled scores.
+template <class T>
+void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
+                       const T* k, const T* v, T* o, T* logsumexp);
+
+/// Gradients of q, k and v (overwritten). delta [heads, T] is the sum over the head of o do.
+template <class T>
+void attention_backward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
+                        const T* k, const T* v, const T* logsumexp, const T* delta, const T* d_o, T* dq,
+                        T* dk, T* dv);
+
+}  // namespace deltaport

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/host_simd.hpp"
+#include "deltaport/core/math.hpp"
+#include "deltaport/core/parallel.hpp"
+#include "model/attention_project.hpp"
+#include "model/row_sum.hpp"
+
+namespace deltaport {
+namespace {
+
+/// One token, all heads.
+template <class T>
+struct ApplyGate {
+  AttentionLayout layout;
+  const T* projections;
+  const T* o;
+  T* y;
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+    const std::int64_t t = team.league_rank(), hd = layout.head_dim;
+    for (std::int64_t h = 0; h < layout.heads; ++h) {
+      const T* gate = projections + t * layout.width() + layout.gate_offset(h);
+      const T* in = o + (t * layout.heads + h) * hd;
+      T* out = y + (t * layout.heads + h) * hd;
+      row_for(team, hd, [=](const std::int64_t i) { out[i] = in[i] * sigmoid(gate[i]); });
+    }
+  }
+};
+
+template <class T>
+struct ApplyGateBackward {
+  AttentionLayout layout;
+  std::int64_t tokens;
+  const T* projections;
+  const T* o;
+  T* dy;
+  T* y;
+  T* d_projections;
+  T* delta;
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+    const std::int64_t t = team.league_rank(), hd = layout.head_dim;
+    for (std::int64_t h = 0; h < layout.heads; ++h) {
+      const std::int64_t gate_at = t * layout.width() + layout.gate_offset(h),
+                         at = (t * layout.heads + h) * hd;
+      const T* gate = projections + gate_at;
+      T* d_gate = d_projections + gate_at;
+      const T* in = o + at;
+      T* grad = dy + at;
+      T* out = y + at;
+      row_for(team, hd, [=](const std::int64_t i) {
+        const T s = sigmoid(gate[i]), value = in[i], g = grad[i];
+        out[i] = value * s;
+        d_gate[i] = g * value * s * (T(1) - s);
+        grad[i] = g * s;
+      });
+      const T dot = row_sum<T>(team, hd, [=](const std::int64_t i) { return in[i] * grad[i]; });
+      T* target = delta + h * tokens + t;
+      Kokkos::single(Kokkos::PerThread(team), [=]() { *target = dot; });
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void apply_gate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout, const T* projections,
+                const T* o, T* y) {
+  for_each_row(runtime.compute(), "deltaport: attention gate", tokens,
+               ApplyGate<T>{layout, projections, o, y});
+}
+
+template <class T>
+void apply_gate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
+                         const T* projections, const T* o, T* dy, T* y, T* d_projections, T* delta) {
+  for_each_row(runtime.compute(), "deltaport: attention gate backward", tokens,
+               ApplyGateBackward<T>{layout, tokens, projections, o, dy, y, d_projections, delta});
+}
+
+#define DELTAPORT_INSTANTIATE(T)                                                                           \
+  template void apply_gate<T>(Runtime&, std::int64_t, const AttentionLayout&, const T*, const T*, T*);     \
+  template void apply_gate_backward<T>(Runtime&, std::int64_t, const AttentionLayout&, const T*, const T*, \
+                                       T*, T*, T*, T*);
+DELTAPORT_INSTANTIATE(float)
+DELTAPORT_INSTANTIATE(double)
+#undef DELTAPORT_INSTANTIATE
+
+}  // namespace deltaport
