@@ -12,7 +12,7 @@ namespace {
 
 Options resolve(const Extents& x, Options options) {
   if (options.scale == 0.0) options.scale = 1.0 / std::sqrt(static_cast<double>(x.key_dim));
-  if (options.implementation == Implementation::automatic) options.implementation = Implementation::reference;
+  if (options.implementation == Implementation::automatic) options.implementation = Implementation::portable;
   return options;
 }
 
@@ -21,7 +21,9 @@ auto forward(const char* operation, Runtime& runtime, const Inputs& inputs, cons
   check_options(operation, options);
   const Extents x = check_inputs(operation, inputs);
   const Options resolved = resolve(x, options);
-  auto result = reference::forward<T>(runtime, x, inputs, resolved);
+  auto result = resolved.implementation == Implementation::reference
+                    ? reference::forward<T>(runtime, x, inputs, resolved)
+                    : portable::forward<T>(runtime, x, inputs, resolved);
   if (options.save_for_backward) {
     result.saved.inputs = inputs;
     result.saved.options = resolved;
@@ -36,7 +38,9 @@ auto backward(const char* operation, Runtime& runtime, const Saved& saved, const
                      ": saved is empty; run forward with save_for_backward");
   const Extents x = check_inputs(operation, saved.inputs);
   check_gradients(operation, x, d_o, d_final_state);
-  return reference::backward<T>(runtime, x, saved, d_o, d_final_state);
+  return saved.options.implementation == Implementation::reference
+             ? reference::backward<T>(runtime, x, saved, d_o, d_final_state)
+             : portable::backward<T>(runtime, x, saved, d_o, d_final_state);
 }
 
 template <class T, class Inputs>
