@@ -31,7 +31,7 @@ BRINGS = {
     "openblas": "openblas",
 }
 PART_OF_THE_SYSTEM = {"Threads", "OpenMP"}
-BUILD_TOOLS = {"c", "cxx", "cmake", "ninja"}
+BUILD_TOOLS = {"c", "cxx", "cmake"}
 NO_VARIANT = {"DELTAPORT_WERROR", "DELTAPORT_SANITIZE"}  # for developers of deltaport, not for its users
 
 
@@ -64,7 +64,7 @@ class StubPackage:
 def load_recipe():
     recorder = Recorder()
     package = types.ModuleType("spack.package")
-    for name in ("license", "maintainers", "version", "variant", "depends_on", "conflicts", "requires", "generator"):
+    for name in ("license", "maintainers", "version", "variant", "depends_on", "conflicts", "requires"):
         setattr(package, name, recorder.directive(name))
     package.when = recorder.when
     package.join_path = lambda *parts: "/".join(parts)
@@ -75,6 +75,7 @@ def load_recipe():
         module = types.ModuleType(f"spack_repo.builtin.build_systems.{name}")
         setattr(module, attribute, type(attribute, (StubPackage,), {}))
         modules[module.__name__] = module
+    modules["spack_repo.builtin.build_systems.cmake"].generator = recorder.directive("generator")
     saved = dict(sys.modules)
     sys.modules.update(modules)
     try:
@@ -190,11 +191,11 @@ class Repository(unittest.TestCase):
         self.assertEqual(RECIPE_CLASS.__name__.lower(), RECIPE.parent.name)
 
     def test_environments_hold_what_the_recipe_needs(self):
-        virtual = {"mpi": "openmpi"}
+        provider = {"mpi": "openmpi", "zlib-api": "zlib-ng"}
         for name, left_out in (("cpu", {"cuda"}), ("cuda", set())):
             text = (ROOT / "spack" / "environments" / name / "spack.yaml").read_text(encoding="utf-8")
             specs = {line.split()[0].split("@")[0] for line in re.findall(r"^    - (.+)$", text, re.MULTILINE)}
-            needed = {virtual.get(package, package) for package in DEPENDENCIES - left_out - {"c", "cxx"}}
+            needed = {provider.get(package, package) for package in DEPENDENCIES - left_out - {"c", "cxx"}} | {"ninja"}
             self.assertEqual(needed, specs, name)
             folder = re.search(r"deltaport: (\S+)", text).group(1)
             self.assertEqual((ROOT / "spack" / "environments" / name / folder).resolve(), REPO)

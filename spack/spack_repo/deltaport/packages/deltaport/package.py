@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 
 from spack.package import *
@@ -24,8 +24,7 @@ class Deltaport(CMakePackage, CudaPackage):
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    depends_on("ninja", type="build")
-    generator("ninja")
+    generator("ninja")  # which brings ninja
 
     depends_on("kokkos@5:5 +openmp")
     depends_on("yaml-cpp@0.7:")
