@@ -46,6 +46,8 @@ struct DeviceInfo {
 };
 /// Empty on host builds.
 std::vector<DeviceInfo> visible_devices();
+/// "CUDA 13.0, driver 13.0"; empty on host builds.
+std::string device_runtime();
 
 struct DevicePlacement {
   std::vector<int>

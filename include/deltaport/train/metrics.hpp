@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace deltaport {
+
+/// First record of a metrics file: what the numbers belong to.
+struct RunMetrics {
+  std::string name;
+  std::string version;
+  std::int64_t parameters = 0;
+  std::int64_t ranks = 1;
+  std::int64_t steps = 0;      ///< planned
+  double bytes_per_token = 0;  ///< 1 for the byte tokenizer; 0 when not known: then no bits per byte
+};
+
+/// One optimizer step, figures of the whole job.
+struct StepMetrics {
+  std::int64_t step = 0;  ///< steps completed: the first is 1
+  double loss = 0.0;      ///< nats per valid token
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  std::int64_t tokens = 0;                  ///< input tokens of the step
+  std::int64_t valid_tokens = 0;            ///< those with a label
+  std::int64_t tokens_total = 0;            ///< input tokens since the start of training
+  double seconds = 0.0;                     ///< wall time of the step
+  std::int64_t memory_allocated_bytes = 0;  ///< arena peaks of the fullest rank
+  std::int64_t memory_reserved_bytes = 0;
+
+  double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
+};
+
+/// One evaluation on the validation data, after `step` steps.
+struct EvalMetrics {
+  std::int64_t step = 0;
+  double loss = 0.0;
+  std::int64_t valid_tokens = 0;
+  double seconds = 0.0;
+};
+
+/// Bits per byte of a loss in nats per token; NaN when bytes_per_token is not known.
+double bits_per_byte(double loss, double bytes_per_token);
+
+/// Appends one JSON object per line and flushes it. Keys and their order are fixed. Floats are the shortest
+/// text that reads back to the same value; values that are not finite are null, and "loss_hex" keeps the loss
+/// to the last bit. For one rank of the job.
+class MetricsWriter {
+ public:
+  /// Without `resume_step` starts the file anew with `run` as its first record. With it, keeps what belongs
+  /// to the first `resume_step` steps and cuts off the rest (and a torn last line), so that steps stay unique
+  /// and ascending. Throws DataError when the file cannot be written, or is damaged before its last line.
+  MetricsWriter(const std::string& path, const RunMetrics& run, std::optional<std::int64_t> resume_step = {});
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  /// Throws Error unless metrics.step is later than every step written.
+  void write(const StepMetrics& metrics);
+  /// A second evaluation after the same step is left out.
+  void write(const EvalMetrics& metrics);
+
+ private:
+  void put(const std::string& line);
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  std::int64_t last_step_ = 0;
+  std::int64_t last_eval_ = -1;
+};
+
+struct MetricsHistory {
+  RunMetrics run;
+  std::vector<StepMetrics> steps;
+  std::vector<EvalMetrics> evaluations;
+};
+
+/// Reads a metrics file; a torn last line is left out. Null becomes NaN. Throws DataError (file:line) when it
+/// is missing or damaged elsewhere.
+MetricsHistory read_metrics(const std::string& path);
+
+}  // namespace deltaport
