@@ -53,8 +53,21 @@ std::vector<DeviceInfo> visible_devices() {
   }
   return devices;
 }
+
+std::string device_runtime() {
+  int runtime = 0, driver = 0;
+  (void)cudaRuntimeGetVersion(&runtime);
+  (void)cudaDriverGetVersion(&driver);
+  const auto text = [](int version) {
+    return std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10);
+  };
+  return "CUDA " + text(runtime) + ", driver " + (driver > 0 ? text(driver) : "none");
+}
 #else
 std::vector<DeviceInfo> visible_devices() {
+  return {};
+}
+std::string device_runtime() {
   return {};
 }
 #endif
