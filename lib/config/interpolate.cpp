@@ -10,19 +10,23 @@
 namespace deltaport::config {
 namespace {
 constexpr std::size_t max_text = 1 << 16;  // a chain of references must not grow without bound
-}
+constexpr int max_depth = 2;               // scalars in maps in a list; aliases could make deeper trees huge
+}  // namespace
 
 Interpolator::Interpolator(const Layer& layer, const std::map<std::string, std::string>& environment,
                            Diagnostics& diagnostics)
     : layer_(layer), environment_(environment), diagnostics_(diagnostics) {}
 
 bool Interpolator::fail(const Location& where, const std::string& message, const std::string& hint) {
-  diagnostics_.error(where, message, hint);
+  // A default made of other keys fails only when one of those does, and that one is reported at its own
+  // place.
+  if (where.source_order != default_order) diagnostics_.error(where, message, hint);
   return false;
 }
 
-NodePtr Interpolator::expand(const std::string& path, const Node& node) {
+NodePtr Interpolator::expand(const std::string& path, const Node& node, int depth) {
   auto result = std::make_shared<Node>(node);
+  if (depth > max_depth) return result;
   if (node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos) {
     active_.push_back(path);
     const std::optional<std::string> text = expand_text(node.text, node.where);
@@ -32,11 +36,11 @@ NodePtr Interpolator::expand(const std::string& path, const Node& node) {
     result->style = ScalarStyle::untyped;
   }
   for (NodePtr& item : result->items) {
-    item = expand(path, *item);
+    item = expand(path, *item, depth + 1);
     if (!item) return nullptr;
   }
   for (Node::Member& member : result->members) {
-    member.value = expand(path, *member.value);
+    member.value = expand(path, *member.value, depth + 1);
     if (!member.value) return nullptr;
   }
   return result;

@@ -16,8 +16,9 @@ class Interpolator {
   Interpolator(const Layer& layer, const std::map<std::string, std::string>& environment,
                Diagnostics& diagnostics);
 
-  /// A copy of the node with every scalar expanded; null after an error.
-  NodePtr expand(const std::string& path, const Node& node);
+  /// A copy of the node with every scalar expanded; null after an error. Looks no deeper than values of keys
+  /// reach.
+  NodePtr expand(const std::string& path, const Node& node, int depth = 0);
 
   /// The key as text: expanded if assigned, else its default. Empty after an error.
   std::optional<std::string> text_of(const std::string& path, const Location& where);

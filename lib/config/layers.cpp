@@ -12,13 +12,6 @@ std::string join(const std::string& section, const std::string& name) {
   return section.empty() ? name : section + "." + name;
 }
 
-std::string list_paths(const std::vector<std::string>& paths) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i)
-    text += std::string(i == 0 ? "" : " or ") + "'" + paths[i] + "'";
-  return text;
-}
-
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const Field& field : fields()) {
@@ -48,6 +41,13 @@ std::string origin_text(const LayerSource& source, const Location& where) {
 
 }  // namespace
 
+std::string list_paths(const std::vector<std::string>& paths) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i)
+    text += std::string(i == 0 ? "" : " or ") + "'" + paths[i] + "'";
+  return text;
+}
+
 void report_unknown_key(const std::string& section, const std::string& name, const Location& where,
                         Diagnostics& diagnostics) {
   const std::string message = "unknown key '" + join(section, name) + "'";
@@ -59,8 +59,8 @@ void report_unknown_key(const std::string& section, const std::string& name, con
     hint = "did you mean '" + sibling + "'?";
   } else if (const std::string far = nearest(name, all_names()); !far.empty()) {
     hint = "did you mean " + list_paths(paths_ending_in(far)) + "?";
-  } else if (name.find('.') != std::string::npos) {
-    hint = "in a file, sections are nested: one key per level";
+  } else if (where.line > 0 && name.find('.') != std::string::npos) {
+    hint = "sections are nested in files: one key per level";
   }
   diagnostics.error(where, message, hint);
 }
@@ -81,7 +81,7 @@ void flatten(const Node& node, const std::string& prefix, const Location& where,
   }
   for (const Node::Member& member : node.members) {
     const std::string path = join(prefix, member.key);
-    if (find_field(path) != nullptr || (member.key.find('.') == std::string::npos && is_section(path)))
+    if (member.key.find('.') == std::string::npos && (find_field(path) != nullptr || is_section(path)))
       flatten(*member.value, path, member.key_where, source, layer, diagnostics);
     else
       report_unknown_key(prefix, member.key, member.key_where, diagnostics);

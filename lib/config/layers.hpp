@@ -35,6 +35,9 @@ void flatten(const Node& node, const std::string& prefix, const Location& where,
 void report_unknown_key(const std::string& section, const std::string& name, const Location& where,
                         Diagnostics& diagnostics);
 
+/// "'a' or 'b'", at most three of them.
+std::string list_paths(const std::vector<std::string>& paths);
+
 /// Reads --key=value, --key value and --set key=value.
 void read_overrides(const std::vector<std::string>& overrides, Layer& layer, Diagnostics& diagnostics);
 

@@ -5,6 +5,7 @@
 #include "config/layers.hpp"
 #include "config/suggest.hpp"
 #include "deltaport/config/load.hpp"
+#include "deltaport/config/schema.hpp"
 
 namespace deltaport::config {
 namespace {
@@ -28,15 +29,22 @@ NodePtr value_node(const std::string& path, const std::string& text, const Locat
   return node;
 }
 
+void report_unknown_path(const std::string& path, const Location& where, Diagnostics& diagnostics) {
+  const std::vector<std::string> elsewhere = paths_ending_in(path.substr(path.rfind('.') + 1));
+  std::string hint;
+  if (const std::string guess = nearest(path, key_paths()); !guess.empty())
+    hint = "did you mean '" + guess + "'?";
+  else if (!elsewhere.empty())
+    hint = "the key is known as " + list_paths(elsewhere);
+  else
+    return report_unknown_key("", path, where, diagnostics);
+  diagnostics.error(where, "unknown key '" + path + "'", hint);
+}
+
 void assign(const std::string& path, const std::string& text, const Location& where,
             const LayerSource& source, Layer& layer, Diagnostics& diagnostics) {
   if (find_field(path) == nullptr && (path.empty() || !is_section(path))) {
-    // The deepest section that exists is where the guess is looked for.
-    std::size_t dot = path.rfind('.');
-    while (dot != std::string::npos && !is_section(path.substr(0, dot)))
-      dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1);
-    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
-    report_unknown_key(section, dot == std::string::npos ? path : path.substr(dot + 1), where, diagnostics);
+    report_unknown_path(path, where, diagnostics);
     return;
   }
   if (const NodePtr node = value_node(path, text, where, diagnostics))

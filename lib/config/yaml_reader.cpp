@@ -86,6 +86,7 @@ void report_syntax(const std::string& text, const YAML::Exception& e, Location w
 }
 
 void set_place(Node& node, const Location& where) {
+  if (node.where.line == 0) return;  // an alias, seen already
   node.where = where;
   for (const NodePtr& item : node.items) set_place(*item, where);
   for (Node::Member& member : node.members) {

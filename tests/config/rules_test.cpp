@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules between keys, their places, and the check against the number of ranks.
+#include "deltaport/config/checks.hpp"
+#include "support.hpp"
+
+namespace deltaport::test {
+namespace {
+
+TEST(Rules, BatchMustDivide) {
+  const std::string report = report_of(
+      "version: 1\ndata: {seq_len: 100}\ntrain: {global_batch_tokens: 1000, "
+      "micro_batch: 3}\n");
+  EXPECT_TRUE(
+      has(report,
+          "run.yaml:3:30: error: 'train.global_batch_tokens' = 1000 must be a multiple of data.seq_len * "
+          "train.micro_batch = 100 * 3 = 300"));
+  EXPECT_TRUE(has(argument_report({"--data.seq_len=1000"}),
+                  "<command line>:--data.seq_len: error: "
+                  "'train.global_batch_tokens' = 8192"));
+}
+
+TEST(Rules, HeadsMustDivide) {
+  EXPECT_TRUE(has(argument_report({"--model.linear.num_value_heads=6"}),
+                  "= 6 must be a multiple of num_key_heads = 4"));
+  EXPECT_TRUE(has(argument_report({"--model.attention.num_kv_heads=3"}),
+                  "= 4 must be a multiple of num_kv_heads = 3"));
+  EXPECT_EQ(load_arguments({"--model.linear.num_value_heads=8"}).config.model.linear.num_value_heads, 8);
+}
+
+TEST(Rules, RotaryDimensionsMustBeEven) {
+  for (const char* factor : {"0.25", "0.5", "1.0", "0.03125", "1"})
+    EXPECT_NO_THROW(load_arguments({std::string("--model.attention.partial_rotary_factor=") + factor}))
+        << factor;
+  for (const char* factor : {"0.015625", "0.26", "0.001"})
+    EXPECT_TRUE(has(argument_report({std::string("--model.attention.partial_rotary_factor=") + factor}),
+                    "must be an even number of rotary dimensions"));
+  EXPECT_TRUE(has(argument_report({"--model.attention.partial_rotary_factor=0"}), "must be > 0 and <= 1"));
+}
+
+TEST(Rules, ChunkSizesAreThree) {
+  for (const char* size : {"16", "32", "64"})
+    EXPECT_NO_THROW(load_arguments({std::string("--model.linear.chunk_size=") + size}));
+  EXPECT_TRUE(has(argument_report({"--model.linear.chunk_size=48"}), "must be one of 16, 32, 64, found 48"));
+}
+
+TEST(Rules, ScheduleMustFitIntoTheRun) {
+  EXPECT_TRUE(has(argument_report({"--train.steps=10"}),
+                  "'schedule.warmup' = 10 must be less than train.steps = 10"));
+  EXPECT_TRUE(
+      has(argument_report({"--schedule.decay=5"}), "'schedule.decay' = 5 is only for schedule.name wsd"));
+  EXPECT_TRUE(
+      has(argument_report({"--schedule.name=wsd"}), "'schedule.decay' must be >= 1 with schedule.name wsd"));
+  EXPECT_TRUE(has(argument_report({"--schedule.name=wsd", "--schedule.decay=91"}),
+                  "must not exceed train.steps = 100"));
+  EXPECT_EQ(load_arguments({"--schedule.name=wsd", "--schedule.decay=90"}).config.schedule.decay, 90);
+}
+
+TEST(Rules, KeepAtLeastTwoCheckpoints) {
+  EXPECT_TRUE(
+      has(argument_report({"--checkpoint.keep_last=1"}), "'checkpoint.keep_last' must be >= 2, found 1"));
+}
+
+TEST(Rules, PeriodicEvaluationNeedsData) {
+  EXPECT_TRUE(has(argument_report({"--eval.every=10"}), "'eval.every' = 10 needs token files in data.valid"));
+  EXPECT_NO_THROW(load_arguments({"--eval.every=10", "--data.valid=[{path: v}]"}));
+}
+
+TEST(Rules, ABrokenKeySilencesRulesAboutIt) {
+  EXPECT_TRUE(has(argument_report({"--model.linear.num_key_heads=0"}), "has 1 error\n"));
+}
+
+TEST(CheckConfig, ListsEveryProblemOfAConfigurationMadeInCode) {
+  EXPECT_NO_THROW(check_config(RunConfig{}));
+  RunConfig c;
+  c.model.hidden_size = 0;
+  c.model.linear.chunk_size = 17;
+  c.model.linear.num_value_heads = 5;
+  c.model.layer_pattern.clear();
+  c.optimizer.beta2 = 1.0;
+  c.data.train = {{"", 1.0}};
+  try {
+    check_config(c);
+    FAIL();
+  } catch (const ConfigError& e) {
+    for (const char* part :
+         {"6 errors", "'model.hidden_size' = 0 must be >= 1", "'model.linear.chunk_size' = 17",
+          "'model.layer_pattern'", "'optimizer.betas'", "'data.train'", "num_key_heads = 4"})
+      EXPECT_TRUE(has(e.what(), part));
+  }
+}
+
+TEST(CheckRanks, GivesTheAccumulationOrNamesAllFactors) {
+  RunConfig c;
+  c.data.seq_len = 128;
+  c.train.micro_batch = 2;
+  c.train.global_batch_tokens = 128 * 2 * 6;
+  EXPECT_EQ(check_ranks(c, 1), 6);
+  EXPECT_EQ(check_ranks(c, 2), 3);
+  EXPECT_EQ(check_ranks(c, 6), 1);
+  try {
+    check_ranks(c, 4);
+    FAIL();
+  } catch (const ConfigError& e) {
+    EXPECT_TRUE(
+        has(e.what(),
+            "train.global_batch_tokens = 1536 must be a multiple of data.seq_len * train.micro_batch * "
+            "ranks = 128 * 2 * 4 = 1024"));
+  }
+  EXPECT_THROW(check_ranks(c, 12), ConfigError);
+  EXPECT_THROW(check_ranks(c, 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace deltaport::test

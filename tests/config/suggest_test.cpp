@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/suggest.hpp"
+
+#include <gtest/gtest.h>
+
+namespace deltaport::config {
+namespace {
+
+TEST(EditDistance, CountsTheFourEdits) {
+  EXPECT_EQ(edit_distance("steps", "steps"), 0u);
+  EXPECT_EQ(edit_distance("steps", "step"), 1u);
+  EXPECT_EQ(edit_distance("steps", "stepss"), 1u);
+  EXPECT_EQ(edit_distance("steps", "stebs"), 1u);
+  EXPECT_EQ(edit_distance("steps", "stpes"), 1u);  // a swap is one edit
+  EXPECT_EQ(edit_distance("weight_decay", "weight_deacy"), 1u);
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("abc", ""), 3u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+}
+
+TEST(Nearest, StopsAtTwoEdits) {
+  const std::vector<std::string> words = {"steps", "micro_batch", "lr"};
+  EXPECT_EQ(nearest("stpes", words), "steps");
+  EXPECT_EQ(nearest("microbatch", words), "micro_batch");
+  EXPECT_EQ(nearest("micobach", words), "");
+  EXPECT_EQ(nearest("l", words), "lr");
+  EXPECT_EQ(nearest("dir", words), "");  // two edits are too many for a word of two letters
+  EXPECT_EQ(nearest("", words), "");
+}
+
+}  // namespace
+}  // namespace deltaport::config
