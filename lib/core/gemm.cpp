@@ -39,13 +39,27 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 }
 #elif defined(DELTAPORT_HAVE_CBLAS)
 template <class T>
-void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
-             T beta, T* c, int ldc) {
+void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
+                  T beta, T* c, int ldc) {
   const auto op = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
   if constexpr (std::is_same_v<T, float>)
     cblas_sgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   else
     cblas_dgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+/// OpenBLAS cuts long sums over k in two, at places that depend on whether one or several threads run, unless half of k
+/// is a multiple of its register tile. Adding the last k % 32 steps in a call of their own keeps float32 results the
+/// same to the last bit for any number of threads. (float64 differs in its kernels too; nothing trains in it.)
+template <class T>
+void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
+             T beta, T* c, int ldc) {
+  const int whole = k - k % 32;
+  if (whole == 0 || whole == k) return blas_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  blas_product(ta, tb, m, n, whole, alpha, a, lda, b, ldb, beta, c, ldc);
+  const T* a_rest = a + static_cast<std::int64_t>(whole) * (ta == Transpose::yes ? lda : 1);
+  const T* b_rest = b + static_cast<std::int64_t>(whole) * (tb == Transpose::yes ? 1 : ldb);
+  blas_product(ta, tb, m, n, k - whole, alpha, a_rest, lda, b_rest, ldb, T(1), c, ldc);
 }
 #else
 template <class T>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/host_simd.hpp"
 #include "model/attention_scores.hpp"
 
 namespace deltaport {
@@ -19,23 +20,23 @@ struct AttentionInputs {
 
   static constexpr std::size_t scratch_elements = 2 * attention_tile * attention_tile;
 
-  KOKKOS_FUNCTION std::int64_t kv_head_of(std::int64_t head) const {
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t kv_head_of(std::int64_t head) const {
     return head / (shape.heads / shape.kv_heads);
   }
-  KOKKOS_FUNCTION std::int64_t query_offset(std::int64_t token, std::int64_t head) const {
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t query_offset(std::int64_t token, std::int64_t head) const {
     return (token * shape.heads + head) * shape.head_dim;
   }
-  KOKKOS_FUNCTION std::int64_t key_offset(std::int64_t token, std::int64_t kv_head) const {
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t key_offset(std::int64_t token, std::int64_t kv_head) const {
     return (token * shape.kv_heads + kv_head) * shape.head_dim;
   }
-  KOKKOS_FUNCTION std::int64_t value_offset(std::int64_t token, std::int64_t kv_head) const {
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t value_offset(std::int64_t token, std::int64_t kv_head) const {
     return token * shape.value_stride + kv_head * shape.head_dim;
   }
 
   /// p in s and ds in dp for one pair of tiles, both [rows, columns] with rows of attention_tile elements.
-  KOKKOS_FUNCTION void score_tiles(const TeamMember& team, std::int64_t head, std::int64_t query,
-                                   std::int64_t rows, std::int64_t key, std::int64_t columns, T* s,
-                                   T* dp) const {
+  KOKKOS_FORCEINLINE_FUNCTION void score_tiles(const TeamMember& team, std::int64_t head, std::int64_t query,
+                                               std::int64_t rows, std::int64_t key, std::int64_t columns,
+                                               T* s, T* dp) const {
     const std::int64_t kv_head = kv_head_of(head), query_stride = shape.heads * shape.head_dim;
     const int m = static_cast<int>(rows), n = static_cast<int>(columns),
               depth = static_cast<int>(shape.head_dim);
@@ -62,7 +63,7 @@ template <class T>
 struct QueryGradient {
   AttentionInputs<T> in;
   T* dq;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const AttentionShape& shape = in.shape;
     const std::int64_t slot = in.slots - 1 - team.league_rank() / shape.heads;
     const AttentionTask task = in.tasks.task(slot, team.league_rank() % shape.heads);
@@ -89,7 +90,7 @@ struct KeyValueGradient {
   AttentionInputs<T> in;
   T* dk;
   T* dv;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const AttentionShape& shape = in.shape;
     // Early tiles are seen by most queries and come first in slot order anyway.
     const AttentionTask task =
@@ -109,9 +110,9 @@ struct KeyValueGradient {
       }
   }
 
-  KOKKOS_FUNCTION void accumulate(const TeamMember& team, const AttentionTask& task, std::int64_t head,
-                                  std::int64_t query, std::int64_t rows, const T* p, const T* ds,
-                                  T beta) const {
+  KOKKOS_FORCEINLINE_FUNCTION void accumulate(const TeamMember& team, const AttentionTask& task,
+                                              std::int64_t head, std::int64_t query, std::int64_t rows,
+                                              const T* p, const T* ds, T beta) const {
     const AttentionShape& shape = in.shape;
     const int m = static_cast<int>(task.rows), n = static_cast<int>(shape.head_dim),
               depth = static_cast<int>(rows);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/host_simd.hpp"
 #include "model/attention_scores.hpp"
 
 namespace deltaport {
@@ -18,7 +19,7 @@ struct AttentionForward {
 
   static constexpr std::size_t scratch_elements = attention_tile * attention_tile + 2 * attention_tile;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     // Late tiles first: they take longest.
     const std::int64_t slot = slots - 1 - team.league_rank() / shape.heads;
     const AttentionTask task = tasks.task(slot, team.league_rank() % shape.heads);
@@ -36,12 +37,12 @@ struct AttentionForward {
     finish(team, task, top, sum);
   }
 
-  KOKKOS_FUNCTION T* output_row(const AttentionTask& task, std::int64_t r) const {
+  KOKKOS_FORCEINLINE_FUNCTION T* output_row(const AttentionTask& task, std::int64_t r) const {
     return o + ((task.start + r) * shape.heads + task.head) * shape.head_dim;
   }
 
-  KOKKOS_FUNCTION void one_key_tile(const TeamMember& team, const AttentionTask& task, std::int64_t key, T* s,
-                                    T* top, T* sum) const {
+  KOKKOS_FORCEINLINE_FUNCTION void one_key_tile(const TeamMember& team, const AttentionTask& task,
+                                                std::int64_t key, T* s, T* top, T* sum) const {
     const std::int64_t hd = shape.head_dim, kv_head = task.head / (shape.heads / shape.kv_heads);
     const std::int64_t columns = key == task.start ? task.rows : attention_tile;
     const int rows = static_cast<int>(task.rows), cols = static_cast<int>(columns),
@@ -72,8 +73,8 @@ struct AttentionForward {
                  output_row(task, 0), shape.heads * hd);
   }
 
-  KOKKOS_FUNCTION void finish(const TeamMember& team, const AttentionTask& task, const T* top,
-                              const T* sum) const {
+  KOKKOS_FORCEINLINE_FUNCTION void finish(const TeamMember& team, const AttentionTask& task, const T* top,
+                                          const T* sum) const {
     T* saved = logsumexp + task.head * shape.tokens + task.start;
     tile_rows(team, task.rows, [&](const std::int64_t r) {
       T* out = output_row(task, r);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-
+#include "deltaport/core/math.hpp"
 #include "deltaport/core/team_gemm.hpp"
-#include "deltaport/core/vector_exp.hpp"
 #include "model/attention_core.hpp"
 #include "model/row_sum.hpp"
 
@@ -38,9 +36,7 @@ KOKKOS_FORCEINLINE_FUNCTION void tile_rows(const TeamMember& team, std::int64_t 
 /// x[i] = exp(x[i] - shift).
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION void shifted_exp(const TeamMember& team, std::int64_t n, T* x, T shift) {
-  row_for(team, n, [=](const std::int64_t i) { x[i] -= shift; });
-  KOKKOS_IF_ON_HOST((vector_exp(n, x, x);))
-  KOKKOS_IF_ON_DEVICE((row_for(team, n, [=](const std::int64_t i) { x[i] = Kokkos::exp(x[i]); });))
+  row_for(team, n, [=](const std::int64_t i) { x[i] = fast_exp(x[i] - shift); });
 }
 
 /// What one team works on: a tile of one document and one head. Valid when rows > 0.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/attention_step.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/row_sum.hpp"
 
@@ -37,7 +38,7 @@ struct AttendToState {
   T* scores;  // [N, heads, length]
   T* o;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t hd = layout.head_dim, row = layout.kv_heads * hd;
     const std::int64_t n = team.league_rank() / layout.heads, h = team.league_rank() % layout.heads;
     const std::int64_t first = n * capacity * row + h / (layout.heads / layout.kv_heads) * hd;

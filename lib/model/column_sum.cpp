@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/column_sum.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
 
 namespace deltaport {
@@ -13,7 +14,7 @@ struct ColumnStripSum {
   std::int64_t rows, columns;
   const Accumulate<T>* partial;
   T* target;
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     const std::int64_t begin = index * strip;
     const int width = static_cast<int>(begin + strip < columns ? strip : columns - begin);
     Accumulate<T> sum[strip] = {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/embedding.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/row_sum.hpp"
 
@@ -35,7 +36,7 @@ struct ScatterColumns {
   const std::int32_t* tokens;
   const T* dy;
   T* gradient;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t begin = static_cast<std::int64_t>(team.league_rank()) * strip;
     const std::int64_t width = begin + strip < hidden ? strip : hidden - begin;
     for (std::int64_t t = 0; t < tokens_count; ++t) {

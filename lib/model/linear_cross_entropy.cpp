@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "deltaport/core/gemm.hpp"
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/row_sum.hpp"
@@ -83,7 +84,7 @@ struct CrossEntropyRow {
   T* logits;
   double* loss;
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t r = team.league_rank();
     T* row = logits + r * vocab;
     const std::int64_t label = labels[r];

@@ -2,6 +2,7 @@
 #include "deltaport/model/mlp.hpp"
 
 #include "deltaport/core/gemm.hpp"
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/row_sum.hpp"
@@ -16,7 +17,7 @@ struct SwiGlu {
   std::int64_t inner;
   const T* gate_up;
   T* a;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t row = team.league_rank();
     const T* gate = gate_up + row * 2 * inner;
     const T* up = gate + inner;
@@ -34,7 +35,7 @@ struct SwiGluBackward {
   std::int64_t inner;
   T* gate_up;
   T* a;
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t row = team.league_rank();
     T* gate = gate_up + row * 2 * inner;
     T* up = gate + inner;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/rms_norm.hpp"
 
+#include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/column_sum.hpp"
 #include "model/norm_row.hpp"
@@ -21,7 +22,7 @@ struct NormRow {
   T* y;
   R* rstd;  // nullptr in evaluation
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t row = team.league_rank();
     const T* in = x + row * size;
     if (delta != nullptr) {
@@ -54,7 +55,7 @@ struct NormBackwardBlock {
   T* dx;
   R* partial;  // [blocks, size]
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t begin = static_cast<std::int64_t>(team.league_rank()) * gradient_block_rows;
     const std::int64_t end = begin + gradient_block_rows < rows ? begin + gradient_block_rows : rows;
     R* share = partial + team.league_rank() * size;
