@@ -121,7 +121,8 @@ TYPED_TEST(Accuracy, StepsEqualForward) {
     const auto problem = random_problem(
         rule, {.batch = 3, .tokens = 70, .key_heads = 1, .value_heads = 2, .key_dim = 16, .value_dim = 8},
         {-0.2}, 15);
-    this->expect_close(run_steps<typename TypeParam::type>(this->runtime, problem), this->run(problem, 64, Pass::forward));
+    this->expect_close(run_steps<typename TypeParam::type>(this->runtime, problem),
+                       this->run(problem, 64, Pass::forward));
   }
 }
 

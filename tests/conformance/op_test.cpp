@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// `deltaport op` end to end: files in, files out, mistakes refused by name with exit code 2.
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "conformance/implementations.hpp"
+#include "deltaport/checkpoint/safetensors.hpp"
+
+namespace {
+
+using namespace deltaport;
+using namespace deltaport::conformance;
+
+struct Field {
+  Shape shape;
+  std::vector<double> values;
+};
+using Fields = std::map<std::string, Field>;
+
+Fields fields_of(const Problem<double>& p) {
+  const Shape key{p.batch, p.tokens, p.key_heads, p.key_dim},
+      value{p.batch, p.tokens, p.value_heads, p.value_dim};
+  const Shape state{p.sequences(), p.value_heads, p.key_dim, p.value_dim};
+  Fields out{{"q", {key, p.q}}, {"k", {key, p.k}}, {"v", {value, p.v}}, {"do", {value, p.d_o}}};
+  if (p.rule == Rule::gdn) {
+    out["g"] = {{p.batch, p.tokens, p.value_heads}, p.g};
+    out["beta"] = {{p.batch, p.tokens, p.value_heads}, p.beta};
+  } else {
+    out["g"] = {{p.batch, p.tokens, p.gate_heads, p.key_dim}, p.g};
+    out["b"] = {{p.batch, p.tokens, p.gate_heads, p.key_dim}, p.b};
+    out["w"] = {value, p.w};
+  }
+  if (!p.initial_state.empty()) out["initial_state"] = {state, p.initial_state};
+  if (!p.d_final_state.empty()) out["dht"] = {state, p.d_final_state};
+  return out;
+}
+
+/// Runs the executable in a folder of its own.
+class Op : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("deltaport_op_test_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  enum class Store { f64, f32 };
+  void write(const Fields& fields, const std::vector<std::int64_t>& boundaries = {},
+             Store store = Store::f64) {
+    SafetensorsWriter writer(FileOrigin::user);
+    std::map<std::string, std::vector<float>> narrow;
+    for (const auto& [name, field] : fields)
+      if (store == Store::f64)
+        writer.add(name, field.shape, field.values);
+      else
+        writer.add(name, field.shape, narrow[name] = {field.values.begin(), field.values.end()});
+    if (!boundaries.empty())
+      writer.add("cu_seqlens", Shape{static_cast<std::int64_t>(boundaries.size())}, boundaries);
+    writer.write(path("in.safetensors"));
+  }
+  int run(const std::string& arguments) {
+    const std::string command = std::string(DELTAPORT_EXECUTABLE) + " op " + arguments + " --in " +
+                                path("in.safetensors") + " --out " + path("out.safetensors") + " > " +
+                                path("log") + " 2>&1";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string log() const {
+    std::ifstream file(path("log"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void expect_output(const Values& expected, double tolerance) {
+    const SafetensorsReader reader(path("out.safetensors"));
+    EXPECT_EQ(reader.tensors().size(), expected.size());
+    for (const auto& [name, values] : expected)
+      EXPECT_LE(relative_error(reader.read<double>(name), values), tolerance) << name;
+  }
+  void expect_refused(const std::string& arguments, const std::string& expected) {
+    EXPECT_EQ(run(arguments), 2) << log();
+    EXPECT_NE(log().find(expected), std::string::npos) << "expected: " << expected << "\ngot: " << log();
+  }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+const Sizes sizes{.batch = 2,
+                  .tokens = 66,
+                  .key_heads = 1,
+                  .value_heads = 2,
+                  .key_dim = 8,
+                  .value_dim = 6,
+                  .gate_heads = 1};
+
+TEST_F(Op, ComputesBothRulesAndAllGradients) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const auto problem = random_problem(rule, sizes, {-0.2}, 31);
+    const std::string command = rule == Rule::gdn ? "gdn" : "gdn2";
+    write(fields_of(problem));
+    for (const char* options :
+         {" --backward", " --backward --impl reference", " --backward --chunk-size 16"}) {
+      ASSERT_EQ(run(command + options), 0) << log();
+      expect_output(deltaport::oracle::solve(problem), 1e-10);
+    }
+    write(fields_of(problem), {}, Store::f32);
+    ASSERT_EQ(run(command + " --backward"), 0) << log();
+    EXPECT_EQ(SafetensorsReader(path("out.safetensors")).at("dq").dtype, FileDtype::f32);
+    expect_output(deltaport::oracle::solve(problem), 1e-5);
+  }
+}
+
+TEST_F(Op, TakesBoundariesScaleAndDtype) {
+  auto problem = random_problem(
+      Rule::gdn2, {.tokens = 20, .key_dim = 4, .value_dim = 4, .cu_seqlens = {0, 7, 18}}, {}, 32);
+  problem.scale = 0.3;
+  write(fields_of(problem), {0, 7, 18}, Store::f32);
+  ASSERT_EQ(run("gdn2 --backward --scale 0.3 --dtype float64"), 0) << log();
+  expect_output(deltaport::oracle::solve(problem), 1e-12);
+}
+
+TEST_F(Op, ForwardAloneNeedsNoGradients) {
+  const auto problem = random_problem(Rule::gdn, sizes, {-0.2}, 33);
+  Fields fields = fields_of(problem);
+  fields.erase("do");
+  fields.erase("dht");
+  fields.erase("initial_state");
+  write(fields);
+  ASSERT_EQ(run("gdn"), 0) << log();
+  EXPECT_EQ(SafetensorsReader(path("out.safetensors")).tensors().size(), 2u);
+  expect_refused("gdn --backward", "do");
+}
+
+TEST_F(Op, RefusesMistakesByName) {
+  const auto problem = random_problem(Rule::gdn, sizes, {-0.2}, 34);
+  const Fields valid = fields_of(problem);
+  struct Mistake {
+    const char* expected;
+    std::function<void(Fields&)> make;
+  };
+  const auto reshape = [](const char* name, const Shape& shape) {
+    return [=](Fields& fields) {
+      fields[name] = {shape, std::vector<double>(static_cast<std::size_t>(shape.size()))};
+    };
+  };
+  const std::vector<Mistake> mistakes{
+      {"tensor \"beta\" is missing", [](Fields& fields) { fields.erase("beta"); }},
+      {"tensor \"q\" is missing", [](Fields& fields) { fields.erase("q"); }},
+      {"unknown tensor \"w\"", reshape("w", {2})},
+      {"k has shape [2, 66, 1, 9]", reshape("k", {2, 66, 1, 9})},
+      {"beta has shape [2, 66, 3]", reshape("beta", {2, 66, 3})},
+      {"q has shape [4]", reshape("q", {4})},
+      {"initial_state has shape [1, 2, 8, 6]", reshape("initial_state", {1, 2, 8, 6})},
+      {"do has shape [2, 66, 2, 7]", reshape("do", {2, 66, 2, 7})},
+      {"dht has shape [2, 2, 6, 8]", reshape("dht", {2, 2, 6, 8})},
+      {"\"v\" [2, 0, 2, 6] is empty", reshape("v", {2, 0, 2, 6})},
+  };
+  for (const Mistake& mistake : mistakes) {
+    Fields fields = valid;
+    mistake.make(fields);
+    write(fields);
+    expect_refused("gdn --backward", mistake.expected);
+  }
+  write(valid, {0, 66});
+  expect_refused("gdn", "cu_seqlens needs B = 1");
+  write(valid, {0, 5, 3});
+  expect_refused("gdn", "cu_seqlens must start at 0");
+  write(valid);
+  expect_refused("gdn --chunk-size 48", "--chunk-size");
+  expect_refused("gdn --impl fastest", "--impl");
+  expect_refused("gdn --scale 0", "--scale");
+}
+
+TEST_F(Op, RefusesWrongTypesAndFiles) {
+  std::ofstream(path("in.safetensors")) << "not a tensor file";
+  expect_refused("gdn", "in.safetensors");
+  const auto problem = random_problem(Rule::gdn, sizes, {-0.2}, 35);
+  Fields fields = fields_of(problem);
+  SafetensorsWriter writer(FileOrigin::user);
+  const std::vector<std::int32_t> integers(fields["v"].values.size());
+  for (const auto& [name, field] : fields)
+    if (name == "v")
+      writer.add(name, field.shape, integers);
+    else
+      writer.add(name, field.shape, field.values);
+  writer.write(path("in.safetensors"));
+  expect_refused("gdn", "\"v\" is I32");
+}
+
+}  // namespace

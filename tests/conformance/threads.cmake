@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# The same bits for any number of threads: cmake -DPROGRAM=<executable> -P threads.cmake
+foreach(threads 1 2 3 5)
+  set(ENV{OMP_NUM_THREADS} ${threads})
+  set(ENV{OMP_WAIT_POLICY} passive)
+  execute_process(COMMAND "${PROGRAM}" OUTPUT_VARIABLE result RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR result STREQUAL "")
+    message(FATAL_ERROR "${threads} threads: exit ${status}")
+  endif()
+  if(NOT DEFINED expected)
+    set(expected "${result}")
+  elseif(NOT result STREQUAL expected)
+    message(FATAL_ERROR "${threads} threads give\n${result}one gives\n${expected}")
+  endif()
+endforeach()
