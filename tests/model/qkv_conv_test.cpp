@@ -157,6 +157,30 @@ TEST(QkvConv, LastTokensOfADocumentDoNotReachTheNext) {
   EXPECT_FALSE(testing::same_bits(y, y_perturbed));
 }
 
+TEST(QkvConv, DocumentsEqualThemselvesAloneToTheLastBit) {
+  Runtime runtime;
+  const auto w = random_tensor<float>(runtime, Shape{small.channels(), 1, 4}, 5);
+  for (const std::int32_t boundary : {1, 2, 31, 32, 33, 63, 64, 65}) {
+    const std::int32_t total = boundary + 40;
+    const auto x = testing::random_values<float>(total * row_stride(small), 6);
+    const auto dy = testing::random_values<float>(total * small.channels(), 7);
+    const Backward together = run_backward(runtime, {0, boundary, total}, x, dy, w);
+    for (const auto& [begin, end] : {std::pair<std::int32_t, std::int32_t>{0, boundary}, {boundary, total}}) {
+      // The same tokens' rows of x, and of each of the three parts of dy.
+      const auto rows = [&](const std::vector<float>& all, std::int64_t first, std::int64_t width) {
+        return std::vector<float>(all.begin() + first + begin * width, all.begin() + first + end * width);
+      };
+      std::vector<float> part = rows(dy, 0, small.keys());
+      for (const auto& more :
+           {rows(dy, total * small.keys(), small.keys()), rows(dy, 2 * total * small.keys(), small.values())})
+        part.insert(part.end(), more.begin(), more.end());
+      const Backward alone = run_backward(runtime, {0, end - begin}, rows(x, 0, row_stride(small)), part, w);
+      EXPECT_TRUE(testing::same_bits(rows(together.dx, 0, row_stride(small)), alone.dx))
+          << boundary << " " << begin;
+    }
+  }
+}
+
 TEST(QkvConv, RepeatsToTheLastBit) {
   Runtime runtime;
   const auto w = random_tensor<float>(runtime, Shape{small.channels(), 1, 4}, 8);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "deltaport/model/attention_mixer.hpp"
+#include "deltaport/model/embedding.hpp"
+#include "deltaport/model/gdn2_mixer.hpp"
+#include "deltaport/model/gdn_mixer.hpp"
+#include "deltaport/model/linear_cross_entropy.hpp"
+#include "deltaport/model/mlp.hpp"
+#include "deltaport/model/rms_norm.hpp"
+
+namespace deltaport {
+
+struct LmOptions {
+  std::int64_t loss_chunk_tokens = 1024;  ///< rows of logits alive at once
+  recurrence::Implementation recurrence = recurrence::Implementation::automatic;
+};
+
+/// What a HybridLm remembers of N sequences between tokens: one entry per layer, in order.
+template <class T>
+struct DecodeState {
+  std::vector<std::variant<LinearDecodeState<T>, AttentionState<T>>> layers;
+  std::int64_t sequences = 0;
+};
+
+/// Decoder-only language model whose layers mix tokens by GDN, GDN2 or gated attention, in the order that the
+/// configuration gives:
+///   x = embed(tokens); per layer: x += mixer(norm(x)), x += mlp(norm(x)); logits = norm(x) W^T
+/// with W the embedding (tied) or "lm_head.weight". Parameter names are Hugging Face's:
+/// "model.embed_tokens.weight", "model.layers.N.{input_layernorm,post_attention_layernorm}.weight",
+/// "model.layers.N.{linear_attn,self_attn,mlp}...", "model.norm.weight".
+///
+/// T tokens of packed documents are one flat run; `sequences` says where documents begin. tokens and labels
+/// are int32 [T] in the execution space's memory; label -100 is ignored. All work is enqueued on the
+/// runtime's compute stream; activations come from its arena and are gone when the call returns. T is float
+/// or double. Call parameters().allocate() and initialize() before anything that computes.
+template <class T>
+class HybridLm {
+ public:
+  /// Declares all parameters. Throws ConfigError naming what does not fit.
+  explicit HybridLm(const ModelConfig& config, const LmOptions& options = {});
+  HybridLm(const HybridLm&) = delete;
+  HybridLm& operator=(const HybridLm&) = delete;
+
+  ParameterSet<T>& parameters() { return parameters_; }
+  const ParameterSet<T>& parameters() const { return parameters_; }
+  const ModelConfig& config() const { return config_; }
+
+  /// One micro-batch: adds the loss (a sum over valid tokens) to loss_sum [1] and gradient_scale times its
+  /// gradient to the parameters' gradients. Needs Mode::train and empty saved tensors, and leaves them empty.
+  void forward_backward(Context& context, const Tensor<std::int32_t>& tokens,
+                        const Tensor<std::int32_t>& labels, const Sequences& sequences, double gradient_scale,
+                        const Tensor<double>& loss_sum);
+
+  /// Adds the loss to loss_sum [1]; saves nothing. Needs Mode::evaluate.
+  void evaluate(Context& context, const Tensor<std::int32_t>& tokens, const Tensor<std::int32_t>& labels,
+                const Sequences& sequences, const Tensor<double>& loss_sum);
+
+  /// Final hidden states [T, D], after the last norm. In training mode they are saved for a backward.
+  Tensor<T> hidden(Context& context, const Tensor<std::int32_t>& tokens, const Sequences& sequences);
+  /// Backward of hidden() for its gradient [T, D].
+  void hidden_backward(Context& context, const Tensor<T>& d_hidden, const Sequences& sequences);
+  /// All logits [T, vocab]: for small inputs only.
+  Tensor<T> logits(Context& context, const Tensor<std::int32_t>& tokens, const Sequences& sequences);
+
+  /// State of N sequences before their first token, with room for `capacity` tokens each (attention layers
+  /// only).
+  DecodeState<T> make_decode_state(Runtime& runtime, std::int64_t sequences, std::int64_t capacity) const;
+  /// One token of each sequence, int32 [N] -> logits [N, vocab]; moves the state on.
+  Tensor<T> step(Runtime& runtime, const Tensor<std::int32_t>& tokens, DecodeState<T>& state);
+
+ private:
+  struct Layer {
+    std::unique_ptr<RmsNorm<T>> input_norm;
+    std::unique_ptr<LinearMixer<T>> linear;        // one of these two
+    std::unique_ptr<AttentionMixer<T>> attention;  //
+    std::unique_ptr<RmsNorm<T>> mlp_norm;
+    std::unique_ptr<Mlp<T>> mlp;
+  };
+  Layer make_layer(std::int64_t index, const LmOptions& options);
+  /// Everything up to the last norm; mix(i, x) is the mixer of layer i.
+  template <class Mix>
+  Tensor<T> run(Context& context, const Tensor<std::int32_t>& tokens, const Mix& mix);
+  Tensor<T> mix_backward(Context& context, const Layer& layer, const Tensor<T>& dy,
+                         const Sequences& sequences);
+  void validate(const char* what, const Tensor<std::int32_t>& tokens, const Sequences& sequences) const;
+
+  ModelConfig config_;
+  ParameterSet<T> parameters_;
+  std::unique_ptr<Embedding<T>> embedding_;
+  std::vector<Layer> layers_;
+  std::unique_ptr<RmsNorm<T>> final_norm_;
+  std::unique_ptr<LinearCrossEntropy<T>> head_;
+};
+
+}  // namespace deltaport

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step leaves behind, what it asks of the driver, and whether the size estimates are right.
+#include "deltaport/model/model_size.hpp"
+#include "model/small_lm.hpp"
+
+namespace deltaport {
+namespace {
+
+using testing::DeviceDocuments;
+using testing::Documents;
+using testing::Head;
+using testing::small_lm_config;
+using testing::SmallLm;
+
+int driver_allocations = 0;
+std::vector<std::string> global_fences;
+
+void count_allocation(const Kokkos_Profiling_SpaceHandle, const char*, const void*, const std::uint64_t) {
+  ++driver_allocations;
+}
+// The low 24 bits of the device identity name the stream; zero stands for all of them.
+void note_fence(const char* name, const std::uint32_t device, std::uint64_t*) {
+  if ((device & 0xffffffu) == 0) global_fences.emplace_back(name);
+}
+
+class KokkosWatch {
+ public:
+  KokkosWatch() {
+    driver_allocations = 0;
+    global_fences.clear();
+    Kokkos::Tools::Experimental::set_allocate_data_callback(count_allocation);
+    Kokkos::Tools::Experimental::set_begin_fence_callback(note_fence);
+  }
+  ~KokkosWatch() {
+    Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
+    Kokkos::Tools::Experimental::set_begin_fence_callback(nullptr);
+  }
+};
+
+TEST(HybridLmMemory, TheWatchSeesAllocationsAndGlobalFences) {
+  const KokkosWatch watch;
+  const Kokkos::View<float*, MemorySpace> view("view", 4);
+  Kokkos::fence("everything");
+  EXPECT_GE(driver_allocations, 1);
+  ASSERT_FALSE(global_fences.empty());
+}
+
+TEST(HybridLmMemory, SteadyStepsNeitherAllocateNorFenceGlobally) {
+  Runtime runtime;
+  const ModelConfig config = small_lm_config(Head::tied);
+  SmallLm<float> lm(runtime, config);
+  const DeviceDocuments d(runtime, Documents({0, 33, 150}, config.vocab_size, 1));
+  const auto loss = runtime.allocate_zero<double>("loss", Shape{1});
+  SavedTensors saved;
+  Context train{runtime, saved}, evaluate{runtime, saved, Mode::evaluate};
+  const auto step = [&] {
+    lm.model.parameters().zero_gradients(runtime);
+    lm.model.forward_backward(train, d.tokens, d.labels, d.sequences, 0.01, loss);
+    lm.model.evaluate(evaluate, d.tokens, d.labels, d.sequences, loss);
+  };
+  step();
+  const ArenaStats warm = runtime.arena().stats();
+  {
+    const KokkosWatch watch;
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(driver_allocations, 0);
+    EXPECT_TRUE(global_fences.empty()) << global_fences.front();
+  }
+  runtime.fence("steps done");
+  const ArenaStats after = runtime.arena().stats();
+  EXPECT_EQ(after.slab_requests, warm.slab_requests);
+  EXPECT_EQ(after.allocated, warm.allocated);
+  EXPECT_EQ(after.allocated_peak, warm.allocated_peak);
+  EXPECT_EQ(after.blocks, warm.blocks);
+}
+
+TEST(HybridLmMemory, EverythingIsGivenBack) {
+  Runtime runtime;
+  const ModelConfig config = small_lm_config(Head::untied);
+  SmallLm<float> lm(runtime, config);
+  const DeviceDocuments d(runtime, Documents({0, 33, 70}, config.vocab_size, 1));
+  const auto loss = runtime.allocate_zero<double>("loss", Shape{1});
+  const std::size_t before = runtime.arena().stats().allocated;
+  SavedTensors saved;
+  Context train{runtime, saved}, evaluate{runtime, saved, Mode::evaluate};
+  lm.model.forward_backward(train, d.tokens, d.labels, d.sequences, 1.0, loss);
+  EXPECT_TRUE(saved.empty());
+  EXPECT_EQ(runtime.arena().stats().allocated, before);
+  lm.model.evaluate(evaluate, d.tokens, d.labels, d.sequences, loss);
+  EXPECT_TRUE(saved.empty());
+  EXPECT_EQ(runtime.arena().stats().allocated, before);
+  lm.model.hidden(train, d.tokens, d.sequences);
+  EXPECT_GT(runtime.arena().stats().allocated, before);
+  saved.clear();
+  EXPECT_EQ(runtime.arena().stats().allocated, before);
+}
+
+// Saved bytes must be exact for any shape, type and recurrence; one layer at a time shows which kind is
+// wrong.
+template <class T>
+void expect_exact_saved_bytes(const ModelConfig& config, const LmOptions& options) {
+  Runtime runtime;
+  SmallLm<T> lm(runtime, config, options);
+  const DeviceDocuments d(runtime, Documents({0, 33, 64, 100}, config.vocab_size, 2));
+  SavedTensors saved;
+  Context context{runtime, saved};
+  lm.model.hidden(context, d.tokens, d.sequences);
+  const ActivationSize size = activation_size(config, d.tokens.size(), dtype_of<T>, options);
+  EXPECT_EQ(size.saved_bytes(), static_cast<std::int64_t>(saved.bytes()));
+  saved.clear();
+}
+
+TEST(ModelSize, SavedBytesAreExact) {
+  for (const auto implementation :
+       {recurrence::Implementation::portable, recurrence::Implementation::reference})
+    for (const LayerType type : {LayerType::gdn, LayerType::gdn2, LayerType::attention}) {
+      ModelConfig config = small_lm_config(Head::tied);
+      config.layer_pattern = {type};
+      SCOPED_TRACE(static_cast<int>(type));
+      expect_exact_saved_bytes<float>(config, {7, implementation});
+      config.linear.num_value_heads = 2;
+      expect_exact_saved_bytes<double>(config, {7, implementation});
+    }
+}
+
+TEST(ModelSize, TotalIsNearTheRealPeak) {
+  ModelConfig config = small_lm_config(Head::tied);
+  config.hidden_size = 64;
+  config.intermediate_size = 160;
+  config.linear = {2, 4, 16, 32, 4, 16};
+  config.attention.head_dim = 32;
+  for (const LayerType type : {LayerType::gdn, LayerType::gdn2, LayerType::attention})
+    for (const std::int64_t vocab : {50, 2000}) {
+      config.layer_pattern = {type};
+      config.vocab_size = vocab;
+      Runtime runtime;
+      const LmOptions options{256};
+      SmallLm<float> lm(runtime, config, options);
+      const DeviceDocuments d(runtime, Documents({0, 700, 1024}, vocab, 2));
+      const std::size_t before = runtime.arena().stats().allocated;
+      runtime.arena().reset_peak();
+      testing::loss_and_gradients(runtime, lm.model, d);
+      const double real = static_cast<double>(runtime.arena().stats().allocated_peak - before);
+      const ActivationSize size = activation_size(config, d.tokens.size(), Dtype::f32, options);
+      // Tokens are the caller's.
+      const double estimate =
+          static_cast<double>(size.saved_bytes() + size.workspace_bytes - 4 * d.tokens.size());
+      EXPECT_NEAR(estimate / real, 1.0, 0.15) << static_cast<int>(type) << " " << vocab;
+    }
+}
+
+ModelConfig qwen3_5_0_8b() {
+  ModelConfig config;
+  config.vocab_size = 248320;
+  config.hidden_size = 1024;
+  config.num_hidden_layers = 24;
+  config.intermediate_size = 3584;
+  config.linear = {16, 16, 128, 128, 4, 64};
+  config.attention.num_heads = 8;
+  config.attention.num_kv_heads = 2;
+  config.attention.head_dim = 256;
+  return config;
+}
+
+TEST(ModelSize, CountsQwen) {
+  const ModelConfig config = qwen3_5_0_8b();
+  EXPECT_EQ(parameter_count(config), 752'393'024);
+  std::int64_t total = 0;
+  std::string lines;
+  for (const SizeEntry& entry : parameter_breakdown(config)) {
+    total += entry.amount;
+    lines += entry.component + " " + std::to_string(entry.amount) + "\n";
+  }
+  EXPECT_EQ(total, 752'393'024);
+  EXPECT_EQ(
+      lines,
+      "embedding 254279680\ngdn mixers 189778752\nattention mixers 44043264\nmlps 264241152\nnorms 50176\n");
+  ModelConfig untied = config;
+  untied.tie_word_embeddings = false;
+  EXPECT_EQ(parameter_count(untied), 752'393'024 + 254'279'680);
+}
+
+TEST(ModelSize, CountsWhatAModelAllocates) {
+  for (const Head head : {Head::tied, Head::untied}) {
+    const ModelConfig config = small_lm_config(head);
+    const HybridLm<double> model(config);
+    EXPECT_EQ(parameter_count(config), model.parameters().count());
+  }
+}
+
+TEST(ModelSize, RejectsOtherTypes) {
+  EXPECT_THROW(activation_size(small_lm_config(Head::tied), 8, Dtype::bf16), ConfigError);
+}
+
+}  // namespace
+}  // namespace deltaport
