@@ -23,17 +23,21 @@ namespace deltaport {
 namespace {
 
 constexpr std::size_t alignment = 256;
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 // Under the address sanitizer, released arena memory is as untouchable as freed memory.
 void mark_unusable([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
-  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible) ASAN_POISON_MEMORY_REGION(data, bytes);
+  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible)
+    ASAN_POISON_MEMORY_REGION(data, bytes);
 #endif
 }
 void mark_usable([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
-  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible) ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+  if constexpr (Kokkos::SpaceAccessibility<HostSpace, MemorySpace>::accessible)
+    ASAN_UNPOISON_MEMORY_REGION(data, bytes);
 #endif
 }
 
@@ -62,7 +66,8 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
   std::shared_ptr<Storage> allocate(std::string_view name, std::size_t bytes) {
     if (bytes == 0) return std::make_shared<Storage>(shared_from_this(), nullptr, 0, std::string(name));
     const std::size_t rounded = round_up(bytes);
-    DELTAPORT_VALIDATE(rounded >= bytes, OutOfMemory, "'", name, "' asks for ", bytes, " bytes: size overflow");
+    DELTAPORT_VALIDATE(rounded >= bytes, OutOfMemory, "'", name, "' asks for ", bytes,
+                       " bytes: size overflow");
     std::byte* data = nullptr;
     {
       std::lock_guard lock(mutex_);
@@ -192,10 +197,10 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
       std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
       for (std::size_t i = 0; i < std::min<std::size_t>(5, sorted.size()); ++i)
         largest += concat(i ? ", " : "", sorted[i].name, " ", sorted[i].bytes);
-      throw OutOfMemory(concat("'", name, "' asks for ", rounded, " bytes and no more memory can be had: ", stats_.allocated,
-                               " bytes live, ", stats_.reserved, " reserved; largest live blocks: ",
-                               largest.empty() ? "none" : largest, ". Lower train.micro_batch or data.seq_len. (", e.what(),
-                               ")"));
+      throw OutOfMemory(concat("'", name, "' asks for ", rounded, " bytes and no more memory can be had: ",
+                               stats_.allocated, " bytes live, ", stats_.reserved,
+                               " reserved; largest live blocks: ", largest.empty() ? "none" : largest,
+                               ". Lower train.micro_batch or data.seq_len. (", e.what(), ")"));
     }
     const auto address = reinterpret_cast<std::uintptr_t>(raw);
     auto* begin = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
@@ -210,7 +215,8 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
   }
 
   static void fill(std::byte* data, std::size_t bytes) {
-    using Bytes = Kokkos::View<unsigned char*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    using Bytes = Kokkos::View<unsigned char*, Kokkos::LayoutRight, MemorySpace,
+                               Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     Kokkos::deep_copy(Bytes(reinterpret_cast<unsigned char*>(data), bytes), static_cast<unsigned char>(0xFF));
   }
 
@@ -239,17 +245,29 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
 Storage::Storage(std::shared_ptr<ArenaState> state, std::byte* data, std::size_t bytes, std::string name)
     : state_(std::move(state)), data_(data), bytes_(bytes), name_(std::move(name)) {}
 
-Storage::~Storage() { state_->release(data_); }
+Storage::~Storage() {
+  state_->release(data_);
+}
 
 Arena::Arena(ArenaOptions options) : state_(std::make_shared<ArenaState>(options)) {}
 
 std::shared_ptr<Storage> Arena::allocate(std::string_view name, std::size_t bytes) {
   return state_->allocate(name, bytes);
 }
-ArenaStats Arena::stats() const { return state_->stats(); }
-void Arena::reset_peak() { state_->reset_peak(); }
-std::vector<ArenaBlock> Arena::live_blocks() const { return state_->blocks(false); }
-std::vector<ArenaBlock> Arena::peak_blocks() const { return state_->blocks(true); }
-std::size_t Arena::trim() { return state_->trim(); }
+ArenaStats Arena::stats() const {
+  return state_->stats();
+}
+void Arena::reset_peak() {
+  state_->reset_peak();
+}
+std::vector<ArenaBlock> Arena::live_blocks() const {
+  return state_->blocks(false);
+}
+std::vector<ArenaBlock> Arena::peak_blocks() const {
+  return state_->blocks(true);
+}
+std::size_t Arena::trim() {
+  return state_->trim();
+}
 
 }  // namespace deltaport

@@ -8,8 +8,8 @@
 namespace deltaport {
 
 void SavedTensors::open(std::string_view group) {
-  DELTAPORT_VALIDATE(open_ < 0, Error, "saved group '", group, "' opened inside '", groups_[static_cast<std::size_t>(open_)],
-                     "'");
+  DELTAPORT_VALIDATE(open_ < 0, Error, "saved group '", group, "' opened inside '",
+                     groups_[static_cast<std::size_t>(open_)], "'");
   groups_.emplace_back(group);
   open_ = static_cast<int>(groups_.size()) - 1;
 }
@@ -19,16 +19,20 @@ void SavedTensors::commit() {
   open_ = -1;
 }
 
-void SavedTensors::push(AnyTensor tensor) { entries_.push_back({std::move(tensor), open_}); }
+void SavedTensors::push(AnyTensor tensor) {
+  entries_.push_back({std::move(tensor), open_});
+}
 
 AnyTensor SavedTensors::pop() {
-  DELTAPORT_VALIDATE(!entries_.empty(), Error,
-                     "backward asks for more saved tensors than forward kept (was forward run in evaluation mode?)");
+  DELTAPORT_VALIDATE(
+      !entries_.empty(), Error,
+      "backward asks for more saved tensors than forward kept (was forward run in evaluation mode?)");
   Entry entry = std::move(entries_.back());
   entries_.pop_back();
   // Groups are dropped with their last tensor, so the list stays as short as the tape.
-  while (!groups_.empty() && (entries_.empty() || entries_.back().group < static_cast<int>(groups_.size()) - 1) &&
-         open_ < 0 && entry.group == static_cast<int>(groups_.size()) - 1)
+  while (!groups_.empty() &&
+         (entries_.empty() || entries_.back().group < static_cast<int>(groups_.size()) - 1) && open_ < 0 &&
+         entry.group == static_cast<int>(groups_.size()) - 1)
     groups_.pop_back();
   return std::move(entry.tensor);
 }
@@ -52,13 +56,14 @@ void SavedTensors::clear() {
 }
 
 Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens) {
-  DELTAPORT_VALIDATE(cu_seqlens.size() >= 2 && cu_seqlens.front() == 0 && cu_seqlens.back() == tokens, ShapeError,
-                     "cu_seqlens must hold at least two entries, start at 0 and end at the ", tokens, " tokens given");
+  DELTAPORT_VALIDATE(cu_seqlens.size() >= 2 && cu_seqlens.front() == 0 && cu_seqlens.back() == tokens,
+                     ShapeError, "cu_seqlens must hold at least two entries, start at 0 and end at the ",
+                     tokens, " tokens given");
   std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
   std::vector<std::int32_t> sequence_of(static_cast<std::size_t>(tokens));
   for (std::size_t n = 0; n + 1 < cu_seqlens.size(); ++n) {
-    DELTAPORT_VALIDATE(cu_seqlens[n] <= cu_seqlens[n + 1], ShapeError, "cu_seqlens[", n + 1, "] = ", cu_seqlens[n + 1],
-                       " is smaller than cu_seqlens[", n, "] = ", cu_seqlens[n]);
+    DELTAPORT_VALIDATE(cu_seqlens[n] <= cu_seqlens[n + 1], ShapeError, "cu_seqlens[", n + 1,
+                       "] = ", cu_seqlens[n + 1], " is smaller than cu_seqlens[", n, "] = ", cu_seqlens[n]);
     for (std::int32_t t = cu_seqlens[n]; t < cu_seqlens[n + 1]; ++t) {
       positions[static_cast<std::size_t>(t)] = t - cu_seqlens[n];
       sequence_of[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(n);

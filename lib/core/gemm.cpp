@@ -18,14 +18,15 @@ namespace {
 std::vector<GemmCall>* gemm_log = nullptr;
 
 [[maybe_unused]] int as_int(std::int64_t value, const char* what) {
-  DELTAPORT_VALIDATE(value >= 0 && value <= 2147483647, ShapeError, "gemm: ", what, " = ", value, " does not fit 32 bits");
+  DELTAPORT_VALIDATE(value >= 0 && value <= 2147483647, ShapeError, "gemm: ", what, " = ", value,
+                     " does not fit 32 bits");
   return static_cast<int>(value);
 }
 
 #ifdef KOKKOS_ENABLE_CUDA
 template <class T>
-void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b,
-             int ldb, T beta, T* c, int ldc) {
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
+             const T* b, int ldb, T beta, T* c, int ldc) {
   // cuBLAS is column-major: compute C^T = op(B)^T op(A)^T.
   const auto op = [](Transpose t) { return t == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   auto handle = static_cast<cublasHandle_t>(runtime.blas_handle());
@@ -39,8 +40,8 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 }
 #elif defined(DELTAPORT_HAVE_CBLAS)
 template <class T>
-void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
-                  T beta, T* c, int ldc) {
+void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b,
+                  int ldb, T beta, T* c, int ldc) {
   const auto op = [](Transpose t) { return t == Transpose::yes ? CblasTrans : CblasNoTrans; };
   if constexpr (std::is_same_v<T, float>)
     cblas_sgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -48,12 +49,13 @@ void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, cons
     cblas_dgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-/// OpenBLAS cuts long sums over k in two, at places that depend on whether one or several threads run, unless half of k
-/// is a multiple of its register tile. Adding the last k % 32 steps in a call of their own keeps float32 results the
-/// same to the last bit for any number of threads. (float64 differs in its kernels too; nothing trains in it.)
+/// OpenBLAS cuts long sums over k in two, at places that depend on whether one or several threads run, unless
+/// half of k is a multiple of its register tile. Adding the last k % 32 steps in a call of their own keeps
+/// float32 results the same to the last bit for any number of threads. (float64 differs in its kernels too;
+/// nothing trains in it.)
 template <class T>
-void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b, int ldb,
-             T beta, T* c, int ldc) {
+void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
+             const T* b, int ldb, T beta, T* c, int ldc) {
   const int whole = k - k % 32;
   if (whole == 0 || whole == k) return blas_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   blas_product(ta, tb, m, n, whole, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -80,13 +82,13 @@ struct RowBlockProduct {
     const int count = begin + rows < m ? rows : m - begin;
     const T* a_block = ta == Transpose::yes ? a + begin : a + static_cast<std::int64_t>(begin) * lda;
     tile_gemm(ta == Transpose::yes ? TileTranspose::yes : TileTranspose::no,
-              tb == Transpose::yes ? TileTranspose::yes : TileTranspose::no, count, n, k, alpha, a_block, lda, b, ldb, beta,
-              c + static_cast<std::int64_t>(begin) * ldc, ldc);
+              tb == Transpose::yes ? TileTranspose::yes : TileTranspose::no, count, n, k, alpha, a_block, lda,
+              b, ldb, beta, c + static_cast<std::int64_t>(begin) * ldc, ldc);
   }
 };
 template <class T>
-void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda, const T* b,
-             int ldb, T beta, T* c, int ldc) {
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
+             const T* b, int ldb, T beta, T* c, int ldc) {
   using Block = RowBlockProduct<T>;
   for_each_index(runtime.compute(), "deltaport: gemm", (m + Block::rows - 1) / Block::rows,
                  Block{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
@@ -95,21 +97,26 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 
 }  // namespace
 
-void set_gemm_log(std::vector<GemmCall>* log) { gemm_log = log; }
+void set_gemm_log(std::vector<GemmCall>* log) {
+  gemm_log = log;
+}
 
 template <class T>
-void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
-          const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n,
+          std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
+          std::int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (gemm_log != nullptr) gemm_log->push_back({trans_a, trans_b, m, n, k, sizeof(T)});
   WorkScope scope(runtime, Work::gemm, "deltaport: gemm");
-  product<T>(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a, as_int(lda, "lda"), b,
-             as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
+  product<T>(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a,
+             as_int(lda, "lda"), b, as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
 }
 
-template void gemm<float>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float, const float*,
-                          std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
-template void gemm<double>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double, const double*,
-                           std::int64_t, const double*, std::int64_t, double, double*, std::int64_t);
+template void gemm<float>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
+                          const float*, std::int64_t, const float*, std::int64_t, float, float*,
+                          std::int64_t);
+template void gemm<double>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double,
+                           const double*, std::int64_t, const double*, std::int64_t, double, double*,
+                           std::int64_t);
 
 }  // namespace deltaport

@@ -26,8 +26,8 @@ struct Runtime::Impl {
     exec.emplace(stream);
     check(cublasCreate(&blas), "creating the cuBLAS handle");
     check(cublasSetStream(blas, stream), "cublasSetStream");
-    // Full float32 products: TF32 would change results by 1e-3. The workspace is ours, so that cuBLAS allocates nothing
-    // during a step and its choice of algorithm never depends on what happens to be free.
+    // Full float32 products: TF32 would change results by 1e-3. The workspace is ours, so that cuBLAS
+    // allocates nothing during a step and its choice of algorithm never depends on what happens to be free.
     check(cublasSetMathMode(blas, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode");
     constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
     workspace = arena.allocate("cublas workspace", workspace_bytes);
@@ -49,16 +49,21 @@ struct Runtime::Impl {
   std::optional<WorkTimer> timer;
 };
 
-void* Runtime::blas_handle() const { return impl_->blas; }
+void* Runtime::blas_handle() const {
+  return impl_->blas;
+}
 #else
 struct Runtime::Impl {
-  explicit Impl(const RuntimeOptions& options) : arena(options.arena), exec(ExecutionSpace{}), timer(std::in_place, *exec) {}
+  explicit Impl(const RuntimeOptions& options)
+      : arena(options.arena), exec(ExecutionSpace{}), timer(std::in_place, *exec) {}
   Arena arena;
   std::optional<ExecutionSpace> exec;
   std::optional<WorkTimer> timer;
 };
 
-void* Runtime::blas_handle() const { return nullptr; }
+void* Runtime::blas_handle() const {
+  return nullptr;
+}
 #endif
 
 Runtime::Runtime(RuntimeOptions options) {
@@ -67,10 +72,18 @@ Runtime::Runtime(RuntimeOptions options) {
 }
 Runtime::~Runtime() = default;
 
-const ExecutionSpace& Runtime::compute() const { return *impl_->exec; }
-Arena& Runtime::arena() { return impl_->arena; }
-WorkTimer& Runtime::timer() { return *impl_->timer; }
-void Runtime::fence(const char* why) const { impl_->exec->fence(why); }
+const ExecutionSpace& Runtime::compute() const {
+  return *impl_->exec;
+}
+Arena& Runtime::arena() {
+  return impl_->arena;
+}
+WorkTimer& Runtime::timer() {
+  return *impl_->timer;
+}
+void Runtime::fence(const char* why) const {
+  impl_->exec->fence(why);
+}
 
 WorkScope::WorkScope(Runtime& runtime, Work kind, const char* region) : runtime_(runtime) {
   Kokkos::Profiling::pushRegion(region);

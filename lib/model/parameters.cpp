@@ -93,8 +93,9 @@ void ParameterSet<T>::initialize(Runtime& runtime, std::uint64_t seed) {
   WorkScope scope(runtime, Work::other, "deltaport: initialize parameters");
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterInfo& info = infos_[i];
-    for_each_index(runtime.compute(), "deltaport: initialize parameter", info.shape.size(),
-                   FillParameter<T>{info.init, seed, stream_of(info.name), value(static_cast<int>(i)).data()});
+    for_each_index(
+        runtime.compute(), "deltaport: initialize parameter", info.shape.size(),
+        FillParameter<T>{info.init, seed, stream_of(info.name), value(static_cast<int>(i)).data()});
   }
 }
 

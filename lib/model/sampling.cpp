@@ -12,8 +12,8 @@ namespace deltaport {
 namespace {
 
 void validate(const SamplingOptions& options) {
-  DELTAPORT_VALIDATE(std::isfinite(options.temperature) && options.temperature >= 0.0, ConfigError, "temperature is ",
-                     options.temperature, ", allowed is 0 or more");
+  DELTAPORT_VALIDATE(std::isfinite(options.temperature) && options.temperature >= 0.0, ConfigError,
+                     "temperature is ", options.temperature, ", allowed is 0 or more");
   DELTAPORT_VALIDATE(options.top_k >= 0, ConfigError, "top-k is ", options.top_k, ", allowed is 0 or more");
   DELTAPORT_VALIDATE(options.top_p > 0.0 && options.top_p <= 1.0, ConfigError, "top-p is ", options.top_p,
                      ", allowed is above 0 and at most 1");
@@ -21,8 +21,8 @@ void validate(const SamplingOptions& options) {
 
 }  // namespace
 
-std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::uint64_t sequence,
-                          std::uint64_t position) {
+std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options,
+                          std::uint64_t sequence, std::uint64_t position) {
   validate(options);
   std::vector<std::int32_t> order;
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -30,7 +30,8 @@ std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptio
   DELTAPORT_VALIDATE(!order.empty(), NonFiniteError, "no finite logit to sample from at position ", position,
                      "; the checkpoint's weights may have diverged");
   const auto logit = [&logits](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return logit(a) > logit(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return logit(a) > logit(b); });
   if (options.temperature == 0.0) return order.front();
   if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < order.size())
     order.resize(static_cast<std::size_t>(options.top_k));

@@ -11,12 +11,15 @@
 namespace deltaport {
 namespace {
 
-ArenaOptions small_slabs() { return {.slab_bytes = 64 * 1024, .poison = false}; }
+ArenaOptions small_slabs() {
+  return {.slab_bytes = 64 * 1024, .poison = false};
+}
 
 TEST(Arena, GivesAlignedDisjointBlocks) {
   Arena arena(small_slabs());
   std::vector<std::shared_ptr<Storage>> blocks;
-  for (std::size_t bytes : {1u, 255u, 256u, 257u, 5000u, 70000u}) blocks.push_back(arena.allocate("block", bytes));
+  for (std::size_t bytes : {1u, 255u, 256u, 257u, 5000u, 70000u})
+    blocks.push_back(arena.allocate("block", bytes));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks[i]->data()) % 256, 0u);
     for (std::size_t j = 0; j < i; ++j)

@@ -12,7 +12,8 @@ constexpr Initializer gaussian{Initializer::Kind::normal, 0.02, 0.0};
 
 template <class T>
 int declare_block(ParameterSet<T>& set) {
-  return set.declare_fused({{"a.weight", Shape{3, 5}, 0, true, gaussian}, {"b.weight", Shape{2, 5}, 0, true, gaussian}});
+  return set.declare_fused(
+      {{"a.weight", Shape{3, 5}, 0, true, gaussian}, {"b.weight", Shape{2, 5}, 0, true, gaussian}});
 }
 
 TEST(ParameterSet, AlignsParametersButNotFusedMembers) {
@@ -43,9 +44,11 @@ TEST(ParameterSet, PaddingIsZeroAndValuesDependOnNamesOnly) {
   const int b = declare_block(second);
   second.allocate(runtime);
   second.initialize(runtime, 7);
-  EXPECT_EQ(to_vector(runtime.compute(), first.value(a + 1)), to_vector(runtime.compute(), second.value(b + 1)));
+  EXPECT_EQ(to_vector(runtime.compute(), first.value(a + 1)),
+            to_vector(runtime.compute(), second.value(b + 1)));
   second.initialize(runtime, 8);
-  EXPECT_NE(to_vector(runtime.compute(), first.value(a + 1)), to_vector(runtime.compute(), second.value(b + 1)));
+  EXPECT_NE(to_vector(runtime.compute(), first.value(a + 1)),
+            to_vector(runtime.compute(), second.value(b + 1)));
 }
 
 TEST(ParameterSet, InitializersGiveTheirDistributions) {
@@ -76,7 +79,9 @@ TEST(ParameterSet, RefusesMisuse) {
   ParameterSet<float> set;
   set.declare("a", Shape{2, 2}, true, gaussian);
   EXPECT_THROW(set.declare("a", Shape{1}, false, gaussian), Error);
-  EXPECT_THROW(set.declare_fused({{"x", Shape{2, 3}, 0, true, gaussian}, {"y", Shape{2, 4}, 0, true, gaussian}}), Error);
+  EXPECT_THROW(
+      set.declare_fused({{"x", Shape{2, 3}, 0, true, gaussian}, {"y", Shape{2, 4}, 0, true, gaussian}}),
+      Error);
   set.allocate(runtime);
   EXPECT_THROW(set.declare("late", Shape{1}, false, gaussian), Error);
   EXPECT_THROW(set.allocate(runtime), Error);

@@ -15,7 +15,8 @@ std::vector<double> shares(const std::vector<double>& logits, const SamplingOpti
   std::vector<double> share(logits.size());
   constexpr int draws = 20000;
   for (int i = 0; i < draws; ++i)
-    share[static_cast<std::size_t>(sample_token(logits, options, 0, static_cast<std::uint64_t>(i)))] += 1.0 / draws;
+    share[static_cast<std::size_t>(sample_token(logits, options, 0, static_cast<std::uint64_t>(i)))] +=
+        1.0 / draws;
   return share;
 }
 

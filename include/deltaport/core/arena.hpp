@@ -11,8 +11,8 @@ namespace deltaport {
 
 class ArenaState;
 
-/// One live block of an Arena. Tensors that share memory share their Storage; the block returns to the arena when the
-/// last of them is gone. Identity of a Storage is identity of ownership.
+/// One live block of an Arena. Tensors that share memory share their Storage; the block returns to the arena
+/// when the last of them is gone. Identity of a Storage is identity of ownership.
 class Storage {
  public:
   Storage(std::shared_ptr<ArenaState> state, std::byte* data, std::size_t bytes, std::string name);
@@ -47,21 +47,23 @@ struct ArenaBlock {
 };
 
 struct ArenaOptions {
-  std::size_t slab_bytes = std::size_t{64} << 20;  ///< size of one driver allocation; larger requests get their own
+  std::size_t slab_bytes = std::size_t{64}
+                           << 20;  ///< size of one driver allocation; larger requests get their own
   /// Fill every new block with 0xFF bytes (NaN for every float type) so that reads of unwritten memory show.
   bool poison = false;
 };
 
-/// Deterministic best-fit sub-allocator over large slabs in the execution space's memory. Blocks are 256-byte aligned
-/// and named; the same sequence of requests and releases gives the same addresses. Requests are host-side bookkeeping:
-/// memory is handed out in stream order of the one compute stream, so a block may be reused as soon as it is released.
-/// Thread-safe. Slabs return to the driver when the arena and all of its storages are gone, or by trim().
+/// Deterministic best-fit sub-allocator over large slabs in the execution space's memory. Blocks are 256-byte
+/// aligned and named; the same sequence of requests and releases gives the same addresses. Requests are
+/// host-side bookkeeping: memory is handed out in stream order of the one compute stream, so a block may be
+/// reused as soon as it is released. Thread-safe. Slabs return to the driver when the arena and all of its
+/// storages are gone, or by trim().
 class Arena {
  public:
   explicit Arena(ArenaOptions options = {});
 
-  /// A block of at least `bytes` bytes (zero bytes give a null block). Throws OutOfMemory, naming the block, the
-  /// request and the largest live blocks.
+  /// A block of at least `bytes` bytes (zero bytes give a null block). Throws OutOfMemory, naming the block,
+  /// the request and the largest live blocks.
   std::shared_ptr<Storage> allocate(std::string_view name, std::size_t bytes);
 
   ArenaStats stats() const;

@@ -21,7 +21,10 @@ struct AnyTensor {
   AnyTensor() = default;
   template <class T>
   AnyTensor(const Tensor<T>& x)
-      : storage(x.storage()), data(reinterpret_cast<std::byte*>(x.data())), shape(x.shape()), dtype(dtype_of<T>) {}
+      : storage(x.storage()),
+        data(reinterpret_cast<std::byte*>(x.data())),
+        shape(x.shape()),
+        dtype(dtype_of<T>) {}
 
   template <class T>
   Tensor<T> as() const {
@@ -31,9 +34,10 @@ struct AnyTensor {
   }
 };
 
-/// What forward keeps for backward. Last in, first out: a layer's backward takes its tensors in the reverse order of its
-/// forward's saves. Tensors saved between open() and commit() form a named group (scope) such as "gdn_core_attn": the
-/// unit in which an offload schedule may move them. Host bookkeeping only; no device work, no copies.
+/// What forward keeps for backward. Last in, first out: a layer's backward takes its tensors in the reverse
+/// order of its forward's saves. Tensors saved between open() and commit() form a named group (scope) such as
+/// "gdn_core_attn": the unit in which an offload schedule may move them. Host bookkeeping only; no device
+/// work, no copies.
 class SavedTensors {
  public:
   /// Begins a group. Groups do not nest (throws Error).
@@ -93,8 +97,8 @@ struct Sequences {
   std::int64_t count() const { return cu_seqlens.extent(0) - 1; }
 };
 
-/// Builds the device tensors from host boundaries. Throws ShapeError unless they start at 0, ascend and end at `tokens`.
-/// Fences the compute stream.
+/// Builds the device tensors from host boundaries. Throws ShapeError unless they start at 0, ascend and end
+/// at `tokens`. Fences the compute stream.
 Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens);
 
 }  // namespace deltaport

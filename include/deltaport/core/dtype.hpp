@@ -8,8 +8,9 @@
 
 namespace deltaport {
 
-/// Two-byte storage of the upper half of a float32; arithmetic is done in float32. Kokkos' own bhalf_t is four bytes
-/// on host builds and so cannot describe files or device buffers. Conversion rounds to nearest even and keeps NaN.
+/// Two-byte storage of the upper half of a float32; arithmetic is done in float32. Kokkos' own bhalf_t is
+/// four bytes on host builds and so cannot describe files or device buffers. Conversion rounds to nearest
+/// even and keeps NaN.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -95,7 +96,8 @@ struct DtypeOf<std::uint8_t> {
 template <class T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-/// Type in which sums, gates, norms and recurrent states of T are kept: float for float and bfloat16, double for double.
+/// Type in which sums, gates, norms and recurrent states of T are kept: float for float and bfloat16, double
+/// for double.
 template <class T>
 using Accumulate = typename DtypeOf<T>::accumulate;
 

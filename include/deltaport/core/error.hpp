@@ -70,9 +70,9 @@ std::string concat(const Args&... args) {
 }  // namespace deltaport
 
 /// Always on. Throws ErrorType with the concatenated message when `condition` does not hold.
-#define DELTAPORT_VALIDATE(condition, ErrorType, ...)                       \
-  do {                                                                      \
-    if (!(condition)) throw ErrorType(::deltaport::concat(__VA_ARGS__));    \
+#define DELTAPORT_VALIDATE(condition, ErrorType, ...)                    \
+  do {                                                                   \
+    if (!(condition)) throw ErrorType(::deltaport::concat(__VA_ARGS__)); \
   } while (false)
 
 /// Internal contract, checked only without NDEBUG.

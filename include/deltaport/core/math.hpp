@@ -64,8 +64,9 @@ KOKKOS_INLINE_FUNCTION R silu_derivative(R x) {
   return s * (R(1) + x * (R(1) - s));
 }
 
-/// log(1 + e) for e in [0, 1], for loops that host compilers should vectorise: with s = e / (2 + e) <= 1/3 it is
-/// 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...), cut off below the last place. Small e keep their relative accuracy.
+/// log(1 + e) for e in [0, 1], for loops that host compilers should vectorise: with s = e / (2 + e) <= 1/3 it
+/// is 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...), cut off below the last place. Small e keep their relative
+/// accuracy.
 KOKKOS_INLINE_FUNCTION float log1p_unit(float e) {
   const float s = e / (2.0f + e);
   const float z = s * s;
@@ -77,7 +78,9 @@ KOKKOS_INLINE_FUNCTION float log1p_unit(float e) {
   p = p * z + 1.0f / 3.0f;
   return 2.0f * (s + s * (z * p));
 }
-KOKKOS_INLINE_FUNCTION double log1p_unit(double e) { return Kokkos::log1p(e); }
+KOKKOS_INLINE_FUNCTION double log1p_unit(double e) {
+  return Kokkos::log1p(e);
+}
 
 /// log(1 + exp(x)), without overflow and without losing small results.
 template <class R>

@@ -12,7 +12,8 @@ namespace deltaport {
 template <class Functor>
 void for_each_index(const ExecutionSpace& exec, const char* label, std::int64_t n, const Functor& functor) {
   if (n <= 0) return;
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>>(exec, 0, n), functor);
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>>(exec, 0, n), functor);
 }
 
 using TeamPolicy = Kokkos::TeamPolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>>;
@@ -21,8 +22,8 @@ using TeamMember = TeamPolicy::member_type;
 /// True when kernels run on the host: one thread per team, plain loops inside.
 inline constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible;
 
-/// One team per row: `functor(team)` with league_rank() the row. A team is one thread on hosts and one warp on devices;
-/// split the row with Kokkos::ThreadVectorRange(team, columns).
+/// One team per row: `functor(team)` with league_rank() the row. A team is one thread on hosts and one warp
+/// on devices; split the row with Kokkos::ThreadVectorRange(team, columns).
 template <class Functor>
 void for_each_row(const ExecutionSpace& exec, const char* label, std::int64_t rows, const Functor& functor) {
   if (rows <= 0) return;

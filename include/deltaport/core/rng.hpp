@@ -12,9 +12,11 @@ struct Philox4 {
   std::uint32_t word[4];
 };
 
-/// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a keyed
-/// bijection of 128-bit counters. Stateless, so every draw depends on (key, counter) alone and never on thread count.
-KOKKOS_INLINE_FUNCTION Philox4 philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
+/// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a
+/// keyed bijection of 128-bit counters. Stateless, so every draw depends on (key, counter) alone and never on
+/// thread count.
+KOKKOS_INLINE_FUNCTION Philox4 philox(std::uint64_t key, std::uint64_t counter_low,
+                                      std::uint64_t counter_high) {
   Philox4 c{{static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
              static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)}};
   auto k0 = static_cast<std::uint32_t>(key);
@@ -31,7 +33,9 @@ KOKKOS_INLINE_FUNCTION Philox4 philox(std::uint64_t key, std::uint64_t counter_l
 }
 
 /// Uniform in (0, 1): never 0, so that its logarithm is finite.
-KOKKOS_INLINE_FUNCTION double uniform_open(std::uint32_t word) { return (word + 0.5) * (1.0 / 4294967296.0); }
+KOKKOS_INLINE_FUNCTION double uniform_open(std::uint32_t word) {
+  return (word + 0.5) * (1.0 / 4294967296.0);
+}
 
 /// Standard normal draw number `element` of stream (key, stream), by Box-Muller from one Philox block.
 KOKKOS_INLINE_FUNCTION double normal(std::uint64_t key, std::uint64_t stream, std::uint64_t element) {

@@ -14,9 +14,9 @@ struct RuntimeOptions {
   ArenaOptions arena;
 };
 
-/// What every operator needs: the compute stream, the device arena, the BLAS handle and the work timer. Create after
-/// Kokkos::initialize, destroy before Kokkos::finalize and after every tensor that should return to its arena.
-/// Enqueue from one thread only.
+/// What every operator needs: the compute stream, the device arena, the BLAS handle and the work timer.
+/// Create after Kokkos::initialize, destroy before Kokkos::finalize and after every tensor that should return
+/// to its arena. Enqueue from one thread only.
 class Runtime {
  public:
   explicit Runtime(RuntimeOptions options = {});
@@ -50,7 +50,8 @@ class Runtime {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Names a stretch of work: a Kokkos Tools region (so that every Kokkos profiler shows it) and an entry of the timer.
+/// Names a stretch of work: a Kokkos Tools region (so that every Kokkos profiler shows it) and an entry of
+/// the timer.
 class WorkScope {
  public:
   WorkScope(Runtime& runtime, Work kind, const char* region);

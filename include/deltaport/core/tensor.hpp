@@ -32,8 +32,8 @@ template <class T, int Rank>
 using TensorView = Kokkos::View<typename detail::AddPointers<T, Rank>::type, Kokkos::LayoutRight, MemorySpace,
                                 Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// Dense row-major array in the execution space's memory, sharing ownership of one arena block. Copies are cheap and
-/// share memory. A default-constructed tensor is empty ("not given").
+/// Dense row-major array in the execution space's memory, sharing ownership of one arena block. Copies are
+/// cheap and share memory. A default-constructed tensor is empty ("not given").
 template <class T>
 class Tensor {
  public:
@@ -56,14 +56,15 @@ class Tensor {
 
   /// The same elements under another shape. Throws ShapeError when the element counts differ.
   Tensor reshape(const Shape& shape) const {
-    DELTAPORT_VALIDATE(shape.size() == shape_.size(), ShapeError, "cannot reshape ", shape_.str(), " to ", shape.str());
+    DELTAPORT_VALIDATE(shape.size() == shape_.size(), ShapeError, "cannot reshape ", shape_.str(), " to ",
+                       shape.str());
     return Tensor(storage_, data_, shape);
   }
 
   /// Rows [begin, end) of the first dimension, sharing memory.
   Tensor rows(std::int64_t begin, std::int64_t end) const {
-    DELTAPORT_VALIDATE(rank() >= 1 && 0 <= begin && begin <= end && end <= extent(0), ShapeError, "rows [", begin, ", ",
-                       end, ") of ", shape_.str());
+    DELTAPORT_VALIDATE(rank() >= 1 && 0 <= begin && begin <= end && end <= extent(0), ShapeError, "rows [",
+                       begin, ", ", end, ") of ", shape_.str());
     Shape shape{end - begin};
     std::int64_t stride = 1;
     for (int i = 1; i < rank(); ++i) {
@@ -119,7 +120,8 @@ Tensor<T> allocate_zero(const ExecutionSpace& exec, Arena& arena, std::string_vi
 /// Enqueues a copy of all elements; sizes must agree (ShapeError otherwise).
 template <class T>
 void copy(const ExecutionSpace& exec, const Tensor<T>& to, const Tensor<T>& from) {
-  DELTAPORT_VALIDATE(to.size() == from.size(), ShapeError, "copy of ", from.shape().str(), " to ", to.shape().str());
+  DELTAPORT_VALIDATE(to.size() == from.size(), ShapeError, "copy of ", from.shape().str(), " to ",
+                     to.shape().str());
   if (to.size() == 0) return;
   using Flat = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   Kokkos::deep_copy(exec, Flat(to.data(), static_cast<std::size_t>(to.size())),
@@ -131,19 +133,23 @@ template <class T>
 void copy_from_host(const ExecutionSpace& exec, const Tensor<T>& to, const T* host) {
   if (to.size() == 0) return;
   const auto n = static_cast<std::size_t>(to.size());
-  Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(to.data(), n);
-  Kokkos::View<const T*, Kokkos::LayoutRight, HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> source(host, n);
+  Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(
+      to.data(), n);
+  Kokkos::View<const T*, Kokkos::LayoutRight, HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> source(host,
+                                                                                                         n);
   Kokkos::deep_copy(exec, device, source);
   exec.fence("deltaport: host to device copy");
 }
 
-/// Copies to host memory of at least size() elements; returns after the copy has finished (fences `exec` only).
+/// Copies to host memory of at least size() elements; returns after the copy has finished (fences `exec`
+/// only).
 template <class T>
 void copy_to_host(const ExecutionSpace& exec, T* host, const Tensor<T>& from) {
   if (from.size() == 0) return;
   const auto n = static_cast<std::size_t>(from.size());
   Kokkos::View<T*, Kokkos::LayoutRight, HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> target(host, n);
-  Kokkos::View<const T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(from.data(), n);
+  Kokkos::View<const T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(
+      from.data(), n);
   Kokkos::deep_copy(exec, target, device);
   exec.fence("deltaport: device to host copy");
 }
@@ -160,8 +166,8 @@ std::vector<T> to_vector(const ExecutionSpace& exec, const Tensor<T>& x) {
 template <class T>
 Tensor<T> from_vector(const ExecutionSpace& exec, Arena& arena, std::string_view name, const Shape& shape,
                       const std::vector<T>& host) {
-  DELTAPORT_VALIDATE(static_cast<std::size_t>(shape.size()) == host.size(), ShapeError, name, ": ", host.size(),
-                     " values for shape ", shape.str());
+  DELTAPORT_VALIDATE(static_cast<std::size_t>(shape.size()) == host.size(), ShapeError, name, ": ",
+                     host.size(), " values for shape ", shape.str());
   Tensor<T> x = allocate<T>(arena, name, shape);
   copy_from_host(exec, x, host.data());
   return x;

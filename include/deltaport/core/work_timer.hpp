@@ -16,8 +16,9 @@ enum class Work { gemm, recurrence, attention, loss, elementwise, optimizer, com
 inline constexpr std::size_t work_kinds = 9;
 std::string_view name_of(Work kind);
 
-/// Splits wall time by kind of work. Off by default and then free. On, every change of kind fences the compute stream,
-/// so device time is attributed exactly: for benchmarks only. Scopes nest; time belongs to the innermost one.
+/// Splits wall time by kind of work. Off by default and then free. On, every change of kind fences the
+/// compute stream, so device time is attributed exactly: for benchmarks only. Scopes nest; time belongs to
+/// the innermost one.
 class WorkTimer {
  public:
   explicit WorkTimer(const ExecutionSpace& exec) : exec_(&exec) {}

@@ -14,7 +14,8 @@ namespace deltaport {
 struct Initializer {
   enum class Kind { zeros, ones, normal, log_uniform, inverse_softplus_log_uniform };
   Kind kind = Kind::zeros;
-  double a = 0.0;  ///< normal: standard deviation; log_uniform: log U(a, b); inverse_softplus_...: dt = exp(U(ln a, ln b))
+  double a = 0.0;  ///< normal: standard deviation; log_uniform: log U(a, b); inverse_softplus_...: dt =
+                   ///< exp(U(ln a, ln b))
   double b = 0.0;
 };
 
@@ -27,10 +28,11 @@ struct ParameterInfo {
   Initializer init;
 };
 
-/// All parameters of a model in one flat value buffer and one flat gradient buffer of the same layout: one reduction, one
-/// norm, one optimizer pass. Parameters start at multiples of 64 elements, except the members of a fused block, which
-/// follow each other without gaps so that one product serves them all. Padding is zero and stays zero.
-/// Layers declare in their constructors; allocate() then creates the buffers. Gradients accumulate.
+/// All parameters of a model in one flat value buffer and one flat gradient buffer of the same layout: one
+/// reduction, one norm, one optimizer pass. Parameters start at multiples of 64 elements, except the members
+/// of a fused block, which follow each other without gaps so that one product serves them all. Padding is
+/// zero and stays zero. Layers declare in their constructors; allocate() then creates the buffers. Gradients
+/// accumulate.
 template <class T>
 class ParameterSet {
  public:

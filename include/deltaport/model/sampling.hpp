@@ -13,10 +13,10 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-/// Draws one token from host logits. Ties are broken by the smaller id; the draw is the Philox number (seed, sequence,
-/// position), so a text depends on its seed alone. Throws ConfigError for options out of range (temperature < 0,
-/// top_k < 0, top_p outside (0, 1]) and NonFiniteError when no logit is finite.
-std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::uint64_t sequence,
-                          std::uint64_t position);
+/// Draws one token from host logits. Ties are broken by the smaller id; the draw is the Philox number (seed,
+/// sequence, position), so a text depends on its seed alone. Throws ConfigError for options out of range
+/// (temperature < 0, top_k < 0, top_p outside (0, 1]) and NonFiniteError when no logit is finite.
+std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options,
+                          std::uint64_t sequence, std::uint64_t position);
 
 }  // namespace deltaport

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "config_options.hpp"
+#include "deltaport/comm/session.hpp"
+#include "deltaport/train/step_profile.hpp"
+
+namespace deltaport::app {
+namespace {
+
+struct BenchTrainOptions {
+  std::int64_t warmup = 2;
+  std::int64_t steps = 5;
+  std::string json;
+};
+
+nlohmann::ordered_json to_json(const StepProfile& profile) {
+  nlohmann::ordered_json json;
+  json["step_seconds"] = profile.step_seconds;
+  json["timed_step_seconds"] = profile.timed_step_seconds;
+  json["tokens_per_step"] = profile.tokens_per_step;
+  for (std::size_t k = 0; k < work_kinds; ++k)
+    json["seconds"][std::string(name_of(static_cast<Work>(k)))] = profile.seconds[k];
+  json["gemm_flops"] = profile.gemm_flops();
+  json["gemm_efficiency"] = profile.gemm_efficiency();
+  for (const GemmProfile& g : profile.gemms)
+    json["gemms"].push_back({{"m", g.call.m},
+                             {"n", g.call.n},
+                             {"k", g.call.k},
+                             {"transpose_a", g.call.trans_a == Transpose::yes},
+                             {"transpose_b", g.call.trans_b == Transpose::yes},
+                             {"per_step", g.count},
+                             {"seconds_alone", g.alone_seconds}});
+  return json;
+}
+
+int bench_train(Session& session, const LoadedConfig& loaded, const BenchTrainOptions& options) {
+  Runtime runtime;
+  TrainingRun<float> run(session.world(), runtime, loaded.config);
+  const StepProfile profile = profile_steps(run, session.world(), options.warmup, options.steps);
+  if (!session.world().is_root()) return 0;
+  std::fputs(table(profile).c_str(), stdout);
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << to_json(profile).dump(2) << '\n';
+    DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", options.json);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& parent, const Invocation& invocation, Action& action) {
+  auto* bench = parent.add_subcommand("bench", "measure where the time goes");
+  bench->require_subcommand(1);
+  auto* command =
+      bench->add_subcommand("train", "split a training step's time by kind of work; products also alone");
+  auto options = std::make_shared<BenchTrainOptions>();
+  command->add_option("--warmup", options->warmup, "Steps before measuring")->capture_default_str();
+  command->add_option("--steps", options->steps, "Steps measured plain, and as many with the timer")
+      ->capture_default_str();
+  command->add_option("--json", options->json, "Also write the figures to this file");
+  accept_config(*command);
+  command->callback([=, &action] {
+    action = [=]() -> int {
+      const LoadRequest request = request_of(*command, DataSection::required);
+      DELTAPORT_VALIDATE(!request.files.empty(), ConfigError, "bench train needs a YAML file");
+      return run_session(
+          *invocation.argc, *invocation.argv, {.summary = SummaryLine::yes},
+          [&](Session& session) { return bench_train(session, load_config(request), *options); });
+    };
+  });
+}
+
+}  // namespace deltaport::app

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "deltaport/config/run_config.hpp"
+#include "deltaport/model/model_size.hpp"
+
+namespace deltaport {
+
+/// What a run will do and take, known from its configuration alone. Memory is that of one rank, in bytes.
+struct RunPlan {
+  int ranks = 1;
+  std::vector<SizeEntry> parameters;
+  std::int64_t parameter_count = 0;
+  std::int64_t micro_batches = 0;  ///< per rank and step
+  std::int64_t tokens_per_step = 0;
+  std::int64_t total_tokens = 0;
+  std::vector<SizeEntry> static_memory;  ///< weights, gradients, moments
+  ActivationSize activations;
+
+  std::int64_t static_bytes() const;
+  /// Static memory, saved activations and workspace.
+  std::int64_t total_bytes() const;
+};
+
+/// Throws ConfigError when `ranks` does not divide the batch. Allocates no tensor memory and needs no device.
+RunPlan make_plan(const RunConfig& config, int ranks);
+
+/// Largest train.micro_batch that fits in `bytes` per rank and divides the batch; 0 when none does.
+std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes);
+
+/// The plan as text. With memory_gib > 0 it ends with whether the run fits and which micro-batch would.
+std::string plan_text(const RunPlan& plan, const RunConfig& config, double memory_gib);
+
+}  // namespace deltaport

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltaport/checkpoint/training_state.hpp"
+#include "deltaport/comm/communicator.hpp"
+#include "deltaport/config/load.hpp"
+#include "deltaport/train/console.hpp"
+#include "deltaport/train/metrics.hpp"
+#include "deltaport/train/signals.hpp"
+#include "deltaport/train/training_run.hpp"
+
+namespace deltaport {
+
+struct TrainerOptions {
+  /// Keys that may differ between the configuration and the checkpoint that is resumed, e.g. "train.steps".
+  std::vector<std::string> allowed_changes;
+};
+
+/// Folder of a run's checkpoints: checkpoint.dir, or <run.dir>/checkpoints when that is empty.
+std::string checkpoint_folder(const RunConfig& config);
+
+/// The training loop: steps, evaluations, metrics, checkpoints and signals of one run. Writes into run.dir:
+/// config.resolved.yaml, config.original/ (the files as given), metrics.jsonl and checkpoints/. Collective.
+class Trainer {
+ public:
+  /// Opens data, builds the model, and loads the checkpoint that checkpoint.resume asks for. Throws
+  /// ConfigError (also when the configuration does not belong to the checkpoint: every differing key is
+  /// listed), DataError, CheckpointError.
+  Trainer(const Communicator& communicator, Runtime& runtime, const LoadedConfig& loaded,
+          const TrainerOptions& options = {});
+  ~Trainer();
+
+  /// Trains to the last step. Returns ExitCode::success, or ExitCode::requeue when a signal stopped it after
+  /// a checkpoint. Throws NonFiniteError when the loss stops being finite (train.on_nonfinite: stop).
+  ExitCode run();
+
+  TrainingRun<float>& training() { return run_; }
+  std::int64_t steps_done() const { return state_.step; }
+  const EvalResult& last_evaluation() const { return last_evaluation_; }
+
+ private:
+  void resume(const TrainerOptions& options);
+  void check_belongs(const LoadedCheckpoint& checkpoint, const TrainerOptions& options) const;
+  void write_run_files() const;
+  void open_console();
+  void train_step();
+  void evaluate();
+  void save(const std::string& why);
+  void note(const std::string& text);
+  std::int64_t peak_bytes(bool reserved) const;
+
+  const Communicator& communicator_;
+  Runtime& runtime_;
+  const LoadedConfig& loaded_;
+  const RunConfig& config_;
+  TrainingRun<float> run_;
+  TrainingState state_;
+  double bytes_per_token_ = 0.0;
+  std::optional<std::string> resumed_from_;
+  std::int64_t saved_step_ = -1;
+  EvalResult last_evaluation_;
+  double earlier_seconds_ = 0.0;
+  std::chrono::steady_clock::time_point start_;
+  std::unique_ptr<Console> console_;        // rank 0
+  std::unique_ptr<MetricsWriter> metrics_;  // rank 0
+};
+
+}  // namespace deltaport

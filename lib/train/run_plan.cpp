@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/run_plan.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "deltaport/config/checks.hpp"
+#include "deltaport/train/training_run.hpp"
+#include "train/number_format.hpp"
+
+namespace deltaport {
+namespace {
+
+std::int64_t sum(const std::vector<SizeEntry>& entries) {
+  std::int64_t total = 0;
+  for (const SizeEntry& entry : entries) total += entry.amount;
+  return total;
+}
+
+std::string mib(std::int64_t bytes) {
+  return train::formatted("%.1f", static_cast<double>(bytes) / 1048576.0);
+}
+
+std::string row(const std::string& label, const std::string& value, const std::string& note = "") {
+  char line[256];
+  std::snprintf(line, sizeof line, "  %-28s %16s  %s\n", label.c_str(), value.c_str(), note.c_str());
+  std::string text = line;
+  while (text.size() > 1 && text[text.size() - 2] == ' ') text.erase(text.size() - 2, 1);
+  return text;
+}
+
+}  // namespace
+
+std::int64_t RunPlan::static_bytes() const {
+  return sum(static_memory);
+}
+std::int64_t RunPlan::total_bytes() const {
+  return static_bytes() + activations.saved_bytes() + activations.workspace_bytes;
+}
+
+RunPlan make_plan(const RunConfig& config, int ranks) {
+  RunPlan plan;
+  plan.ranks = ranks;
+  plan.micro_batches = check_ranks(config, ranks);
+  plan.parameters = parameter_breakdown(config.model);
+  plan.parameter_count = parameter_count(config.model);
+  plan.tokens_per_step = config.train.global_batch_tokens;
+  plan.total_tokens = plan.tokens_per_step * config.train.steps;
+  // As the buffers are: padded to 64 elements between parameters.
+  const HybridLm<float> model(config.model, lm_options(config));
+  const auto flat = model.parameters().flat_size() * static_cast<std::int64_t>(sizeof(float));
+  plan.static_memory = {
+      {"weights (float32)", flat}, {"gradients (float32)", flat}, {"AdamW moments (2 x float32)", 2 * flat}};
+  plan.activations = activation_size(config.model, config.train.micro_batch * config.data.seq_len, Dtype::f32,
+                                     lm_options(config));
+  return plan;
+}
+
+std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes) {
+  const std::int64_t samples = config.train.global_batch_tokens / (config.data.seq_len * ranks);
+  RunConfig trial = config;
+  for (std::int64_t micro_batch = samples; micro_batch >= 1; --micro_batch) {
+    if (samples % micro_batch != 0) continue;
+    trial.train.micro_batch = micro_batch;
+    if (make_plan(trial, ranks).total_bytes() <= bytes) return micro_batch;
+  }
+  return 0;
+}
+
+std::string plan_text(const RunPlan& plan, const RunConfig& config, double memory_gib) {
+  std::string out = concat("run ", config.run.name, "\n\nparameters\n");
+  for (const SizeEntry& entry : plan.parameters)
+    out += row(entry.component, train::with_thousands(entry.amount));
+  out += row("total", train::with_thousands(plan.parameter_count));
+
+  out += "\nmemory of one rank (MiB)\n";
+  for (const SizeEntry& entry : plan.static_memory) out += row(entry.component, mib(entry.amount));
+  for (const SizeEntry& entry : plan.activations.saved)
+    if (entry.amount > 0) out += row("saved: " + entry.component, mib(entry.amount));
+  out += row("workspace", mib(plan.activations.workspace_bytes), "estimate");
+  out += row("total", mib(plan.total_bytes()),
+             concat("micro-batch ", config.train.micro_batch, " x ", config.data.seq_len, " tokens"));
+
+  out += "\nsteps\n";
+  out += row("ranks", std::to_string(plan.ranks));
+  out += row("micro-batches per rank", std::to_string(plan.micro_batches));
+  out += row("tokens per step", train::with_thousands(plan.tokens_per_step));
+  out += row("steps", train::with_thousands(config.train.steps));
+  out += row("tokens in all", train::with_thousands(plan.total_tokens));
+
+  if (memory_gib > 0.0) {
+    const auto limit = static_cast<std::int64_t>(memory_gib * 1073741824.0);
+    const std::int64_t largest = largest_micro_batch(config, plan.ranks, limit);
+    out += concat("\n", plan.total_bytes() <= limit ? "fits" : "does not fit", " in ", memory_gib,
+                  " GiB; largest train.micro_batch that fits: ",
+                  largest > 0 ? std::to_string(largest) : std::string("none"), "\n");
+  }
+  return out;
+}
+
+}  // namespace deltaport

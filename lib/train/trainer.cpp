@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "deltaport/config/checks.hpp"
+#include "deltaport/core/version.hpp"
+#include "deltaport/data/metadata.hpp"
+#include "train/number_format.hpp"
+#include "train/run_files.hpp"
+
+namespace deltaport {
+
+using train::with_thousands;
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The tokenizer that all sources were prepared with; "unknown" when they differ or do not say.
+std::string tokenizer_of(const DataConfig& data) {
+  std::string name;
+  for (const DataSource& source : data.train) {
+    const auto metadata = read_metadata(source.path);
+    const std::string own = metadata ? metadata->tokenizer : "unknown";
+    if (!name.empty() && name != own) return "unknown";
+    name = own;
+  }
+  return name;
+}
+
+}  // namespace
+
+std::string checkpoint_folder(const RunConfig& config) {
+  return config.checkpoint.dir.empty() ? config.run.dir + "/checkpoints" : config.checkpoint.dir;
+}
+
+Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const LoadedConfig& loaded,
+                 const TrainerOptions& options)
+    : communicator_(communicator),
+      runtime_(runtime),
+      loaded_(loaded),
+      config_(loaded.config),
+      run_(communicator, runtime, loaded.config),
+      start_(std::chrono::steady_clock::now()) {
+  communicator.agree([&] {
+    const std::string tokenizer = tokenizer_of(config_.data);
+    state_.extra_json = nlohmann::json{{"tokenizer", tokenizer}}.dump();
+    // A token of the byte tokenizer is a byte; other tokenizers have no fixed ratio.
+    bytes_per_token_ = tokenizer == "byte" ? 1.0 : 0.0;
+  });
+  state_.seed = config_.run.seed;
+  state_.fingerprint = run_.samples().fingerprint();
+  state_.config_yaml = loaded.canonical_yaml();
+  for (const SourceText& file : loaded.files)
+    state_.config_files[std::filesystem::path(file.path).filename().string()] = file.text;
+  resume(options);
+  communicator.agree([&] {
+    if (!communicator.is_root()) return;
+    write_run_files();
+    open_console();
+  });
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::resume(const TrainerOptions& options) {
+  const std::string& from = config_.checkpoint.resume;
+  if (from == "none") return;
+  const Verify verify = config_.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
+  std::optional<LoadedCheckpoint> checkpoint;
+  ParameterSet<float>& parameters = run_.model().parameters();
+  if (from == "auto")
+    checkpoint = resume_training_state(communicator_, runtime_, checkpoint_folder(config_), verify,
+                                       parameters, run_.optimizer());
+  else
+    checkpoint = load_training_state(communicator_, runtime_, from, verify, parameters, run_.optimizer());
+  if (!checkpoint) return;
+  check_belongs(*checkpoint, options);
+  state_.step = checkpoint->state.step;
+  state_.consumed_samples = checkpoint->state.consumed_samples;
+  state_.tokens = checkpoint->state.tokens;
+  state_.loss = checkpoint->state.loss;
+  state_.loss_ema = checkpoint->state.loss_ema;
+  earlier_seconds_ = checkpoint->state.wall_seconds;
+  resumed_from_ = checkpoint->path.string();
+  saved_step_ = state_.step;
+}
+
+void Trainer::check_belongs(const LoadedCheckpoint& checkpoint, const TrainerOptions& options) const {
+  const RunConfig before = parse_canonical(checkpoint.state.config_yaml, "the checkpoint's configuration");
+  std::string report;
+  for (const IdentityDifference& difference : identity_differences(before, config_)) {
+    const auto& allowed = options.allowed_changes;
+    if (std::find(allowed.begin(), allowed.end(), difference.path) != allowed.end()) continue;
+    report += concat("\n  ", difference.path, ": ", difference.before, " in the checkpoint, ",
+                     difference.after, " now");
+  }
+  DELTAPORT_VALIDATE(
+      report.empty(), ConfigError, "the configuration is not that of ", checkpoint.path.string(), ":", report,
+      "\nput the old values back, start a new run.dir, or allow it with --allow-config-change=KEY,...");
+  DELTAPORT_VALIDATE(checkpoint.state.fingerprint == state_.fingerprint, ConfigError,
+                     "the training data has changed since ", checkpoint.path.string(),
+                     " was written (fingerprint ", checkpoint.state.fingerprint, ", now ", state_.fingerprint,
+                     "): a resumed run would see other samples. Put the data back or start a new run.dir");
+}
+
+void Trainer::write_run_files() const {
+  train::write_run_files(config_.run.dir, loaded_);
+}
+
+void Trainer::open_console() {
+  const auto steps = config_.train.steps;
+  const auto& plan = run_.plan();
+  console_ =
+      std::make_unique<Console>(ConsoleOptions{.bar = config_.logging.progress ? Show::automatic : Show::off,
+                                               .total_steps = steps,
+                                               .every = config_.logging.every,
+                                               .bytes_per_token = bytes_per_token_});
+  const std::int64_t parameters = run_.model().parameters().count();
+  const auto& model = config_.model;
+  console_->banner(
+      concat("deltaport ", version, ": ", config_.run.name),
+      {{"model",
+        concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
+               model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size))},
+       {"data",
+        concat(with_thousands(run_.samples().tokens()), " tokens, ", with_thousands(run_.samples().samples()),
+               " samples of ", with_thousands(config_.data.seq_len))},
+       {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
+                       " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
+                       config_.data.seq_len)},
+       {"run", concat(config_.run.dir, resumed_from_ ? ", resumed from " + *resumed_from_ : std::string())}});
+  if (!config_.logging.jsonl) return;
+  metrics_ = std::make_unique<MetricsWriter>(
+      config_.run.dir + "/metrics.jsonl",
+      RunMetrics{config_.run.name, version, parameters, communicator_.size(), steps, bytes_per_token_},
+      resumed_from_ ? std::optional<std::int64_t>(state_.step) : std::nullopt);
+}
+
+ExitCode Trainer::run() {
+  SignalWatch signals(config_.run.dir);
+  if (config_.eval.at_start && state_.step == 0) evaluate();
+  while (state_.step < config_.train.steps) {
+    train_step();
+    const auto due = [this](std::int64_t every) { return every > 0 && state_.step % every == 0; };
+    const bool last = state_.step == config_.train.steps;
+    if (!last && due(config_.eval.every)) evaluate();
+    const Decision decision = signals.decide(communicator_);
+    if (decision.request != Request::none && !last) {
+      save(decision.cause);
+      if (decision.request == Request::checkpoint_and_stop) {
+        note(concat("stopped by ", decision.cause, " after step ", state_.step, "; go on with --resume"));
+        return ExitCode::requeue;
+      }
+    } else if (!last && due(config_.checkpoint.every)) {
+      save("");
+    }
+  }
+  if (config_.eval.at_end) evaluate();
+  save("");
+  if (console_) console_->finish();
+  return ExitCode::success;
+}
+
+void Trainer::train_step() {
+  const auto begin = std::chrono::steady_clock::now();
+  const StepResult result = run_.step(state_.step);
+  StepMetrics metrics;
+  metrics.step = ++state_.step;
+  metrics.loss = result.loss;
+  metrics.grad_norm = result.grad_norm;
+  metrics.lr = result.lr;
+  metrics.tokens = result.tokens;
+  metrics.valid_tokens = result.valid_tokens;
+  metrics.tokens_total = state_.tokens += result.tokens;
+  metrics.seconds = seconds_since(begin);
+  metrics.memory_allocated_bytes = peak_bytes(false);
+  metrics.memory_reserved_bytes = peak_bytes(true);
+  runtime_.arena().reset_peak();
+
+  state_.consumed_samples += run_.plan().global_samples;
+  state_.lr = result.lr;
+  if (result.finite) {
+    state_.loss = result.loss;
+    state_.loss_ema = state_.step == 1 ? result.loss : 0.95 * state_.loss_ema + 0.05 * result.loss;
+  }
+  if (metrics_) metrics_->write(metrics);
+  if (console_) console_->step(metrics);
+  if (result.finite) return;
+  DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
+                     ": loss ", result.loss, ", gradient norm ", result.grad_norm,
+                     ". The update was not applied. Lower optimizer.lr, lengthen schedule.warmup, or set "
+                     "train.on_nonfinite: skip");
+  note(concat("step ", state_.step, ": loss or gradient norm is not finite, update skipped"));
+}
+
+void Trainer::evaluate() {
+  if (!run_.has_validation()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  last_evaluation_ = run_.evaluate();
+  const EvalMetrics metrics{state_.step, last_evaluation_.loss, last_evaluation_.valid_tokens,
+                            seconds_since(begin)};
+  if (metrics_) metrics_->write(metrics);
+  if (console_) console_->evaluation(metrics);
+}
+
+void Trainer::save(const std::string& why) {
+  if (saved_step_ == state_.step) return;
+  const auto begin = std::chrono::steady_clock::now();
+  state_.wall_seconds = earlier_seconds_ + seconds_since(start_);
+  RetentionPolicy retention{config_.checkpoint.keep_last, {}};
+  if (resumed_from_) retention.loaded_from = *resumed_from_;
+  const SavedCheckpoint saved =
+      save_training_state(communicator_, runtime_, checkpoint_folder(config_), state_,
+                          run_.model().parameters(), run_.optimizer(), retention);
+  saved_step_ = state_.step;
+  for (const std::string& warning : saved.warnings)
+    if (console_) console_->warning(warning);
+  char text[64];
+  std::snprintf(text, sizeof text, " (%.1f MiB, %.2f s)", static_cast<double>(saved.bytes) / 1048576.0,
+                seconds_since(begin));
+  note(concat("checkpoint ", saved.path.string(), text, why.empty() ? "" : " on " + why));
+}
+
+void Trainer::note(const std::string& text) {
+  if (console_) console_->note(text);
+}
+
+std::int64_t Trainer::peak_bytes(bool reserved) const {
+  const ArenaStats stats = runtime_.arena().stats();
+  return communicator_.max(static_cast<std::int64_t>(reserved ? stats.reserved_peak : stats.allocated_peak));
+}
+
+}  // namespace deltaport

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/training_run.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "deltaport/config/checks.hpp"
+#include "deltaport/optim/global_norm.hpp"
+#include "deltaport/optim/schedule.hpp"
+
+namespace deltaport {
+namespace {
+
+recurrence::Implementation implementation_of(RecurrenceName name) {
+  switch (name) {
+    case RecurrenceName::reference:
+      return recurrence::Implementation::reference;
+    case RecurrenceName::portable:
+      return recurrence::Implementation::portable;
+    default:
+      return recurrence::Implementation::automatic;
+  }
+}
+
+SampleOptions sample_options(const RunConfig& config, SampleOrder order) {
+  return {config.data.seq_len, config.model.vocab_size, config.run.seed, order};
+}
+
+struct DeviceBatch {
+  Tensor<std::int32_t> tokens;
+  Tensor<std::int32_t> labels;
+  Sequences sequences;
+};
+
+DeviceBatch upload(Runtime& runtime, const Batch& batch) {
+  WorkScope scope(runtime, Work::data, "deltaport: upload batch");
+  const Shape shape{static_cast<std::int64_t>(batch.tokens.size())};
+  return {from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
+          from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
+          make_sequences(runtime, batch.cu_seqlens, shape[0])};
+}
+
+}  // namespace
+
+LmOptions lm_options(const RunConfig& config) {
+  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation)};
+}
+
+template <class T>
+TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config)
+    : communicator_(communicator), runtime_(runtime), config_(config) {
+  check_ranks(config, communicator.size());
+  plan_ = {config.train.global_batch_tokens / config.data.seq_len, config.train.micro_batch,
+           communicator.size()};
+  const SampleOrder order = config.data.shuffle ? SampleOrder::shuffled : SampleOrder::in_order;
+  communicator.agree([&] {
+    train_ = std::make_unique<SampleSource>(config.data.train, sample_options(config, order));
+    if (!config.data.valid.empty())
+      validation_ =
+          std::make_unique<SampleSource>(config.data.valid, sample_options(config, SampleOrder::sequential));
+  });
+  model_ = std::make_unique<HybridLm<T>>(config.model, lm_options(config));
+  model_->parameters().allocate(runtime);
+  model_->parameters().initialize(runtime, config.run.seed);
+  optimizer_ =
+      std::make_unique<AdamW<T>>(runtime, model_->parameters(), config.optimizer, config.train.grad_clip);
+  loss_sum_ = runtime.allocate_zero<double>("loss sum", Shape{1});
+}
+
+template <class T>
+void TrainingRun<T>::seek(std::int64_t step) {
+  loader_.reset();
+  loader_ = std::make_unique<BatchLoader>(*train_, plan_, communicator_.rank(), step);
+  next_step_ = step;
+}
+
+template <class T>
+StepResult TrainingRun<T>::step(std::int64_t step) {
+  if (step != next_step_) seek(step);
+  next_step_ = step + 1;
+  ParameterSet<T>& parameters = model_->parameters();
+
+  StepResult result;
+  result.tokens = plan_.global_samples * config_.data.seq_len;
+  result.lr = learning_rate(config_.schedule, config_.optimizer.lr, config_.train.steps, step);
+  // The divisor comes from the data alone, before any forward, so that every micro-batch of every rank can
+  // use it.
+  result.valid_tokens = train_->valid_tokens(step * plan_.global_samples, plan_.global_samples);
+  const double gradient_scale =
+      result.valid_tokens > 0 ? 1.0 / static_cast<double>(result.valid_tokens) : 0.0;
+
+  parameters.zero_gradients(runtime_);
+  set_zero(runtime_.compute(), loss_sum_);
+  for (std::int64_t i = 0; i < plan_.micro_batches(); ++i) run_micro_batch(loader_->next(), gradient_scale);
+
+  communicator_.sum_gradients(runtime_, parameters.flat_gradients());
+  const Tensor<double> norm = global_norm(runtime_, parameters.flat_gradients());
+  optimizer_->step(runtime_, result.lr, norm);
+
+  copy_to_host(runtime_.compute(), &result.grad_norm, norm);
+  const double loss_sum = total_loss();
+  result.loss = result.valid_tokens > 0 ? loss_sum / static_cast<double>(result.valid_tokens) : 0.0;
+  result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  return result;
+}
+
+template <class T>
+void TrainingRun<T>::run_micro_batch(const Batch& batch, double gradient_scale) {
+  const DeviceBatch device = upload(runtime_, batch);
+  Context context{runtime_, saved_, Mode::train};
+  model_->forward_backward(context, device.tokens, device.labels, device.sequences, gradient_scale,
+                           loss_sum_);
+}
+
+template <class T>
+double TrainingRun<T>::total_loss() {
+  double sum = 0.0;
+  copy_to_host(runtime_.compute(), &sum, loss_sum_);
+  return communicator_.sum(sum);
+}
+
+template <class T>
+EvalResult TrainingRun<T>::evaluate() {
+  DELTAPORT_VALIDATE(validation_ != nullptr, ConfigError, "evaluation asked for, but data.valid is empty");
+  const std::int64_t samples = std::min(config_.eval.batches, validation_->samples());
+  set_zero(runtime_.compute(), loss_sum_);
+  EvalResult result;
+  // Samples are dealt out one at a time: evaluation takes the same memory as one training sample.
+  for (std::int64_t i = communicator_.rank(); i < samples; i += communicator_.size()) {
+    const Batch batch = validation_->batch(i, 1);
+    const DeviceBatch device = upload(runtime_, batch);
+    Context context{runtime_, saved_, Mode::evaluate};
+    model_->evaluate(context, device.tokens, device.labels, device.sequences, loss_sum_);
+    result.valid_tokens += batch.valid_tokens;
+  }
+  result.valid_tokens = communicator_.sum(result.valid_tokens);
+  const double loss_sum = total_loss();
+  result.loss = result.valid_tokens > 0 ? loss_sum / static_cast<double>(result.valid_tokens) : 0.0;
+  return result;
+}
+
+template class TrainingRun<float>;
+template class TrainingRun<double>;
+
+}  // namespace deltaport
