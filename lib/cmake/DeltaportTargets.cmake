@@ -26,6 +26,9 @@ if(DELTAPORT_SANITIZE)
   if(DELTAPORT_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined) # undefined behaviour ends a test, it is not only printed
   endif()
+  if(DELTAPORT_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-tsan) # Kokkos' atomics hold fences that the sanitizer does not model
+  endif()
   add_link_options(-fsanitize=${DELTAPORT_SANITIZE})
 endif()
 
