@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "data/gzip_source.hpp"
 #include "data/json_text_field.hpp"
@@ -30,8 +31,8 @@ std::int64_t lines_before(const std::string& path, std::int64_t offset) {
   return lines;
 }
 
-bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+bool is_blank(std::span<const char> line) {
+  return std::string_view(line.data(), line.size()).find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
 }  // namespace
@@ -59,10 +60,6 @@ JsonlReader::JsonlReader(const TextUnit& unit, std::string field, std::function<
   }
 }
 
-bool JsonlReader::grown() const {
-  return buffer_.size() > first_buffer_bytes;
-}
-
 bool JsonlReader::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -72,15 +69,15 @@ bool JsonlReader::fill() {
   if (end_ == buffer_.size()) {
     before_growth_();
     // Room for the longest line and for the byte that shows that it is too long.
-    buffer_.resize(
+    buffer_.grow(
         std::min(2 * buffer_.size(), static_cast<std::size_t>(max_jsonl_line_bytes) + first_buffer_bytes));
   }
-  const std::size_t got = source_->read(std::span(buffer_).subspan(end_));
+  const std::size_t got = source_->read(std::span(buffer_.data() + end_, buffer_.size() - end_));
   end_ += got;
   return got > 0;
 }
 
-bool JsonlReader::next_line(std::string_view& line) {
+bool JsonlReader::next_line(std::span<char>& line) {
   if (position_ >= unit_.end) return false;
   ++line_;
   std::size_t searched = 0;
@@ -92,7 +89,7 @@ bool JsonlReader::next_line(std::string_view& line) {
     if (searched > static_cast<std::size_t>(max_jsonl_line_bytes))
       fail(concat("longer than ", max_jsonl_line_bytes >> 20, " MiB; split its text over several lines"));
     if (newline == nullptr && fill()) continue;
-    line = std::string_view(buffer_.data() + begin_, searched);
+    line = std::span(buffer_.data() + begin_, searched);
     const std::size_t taken = searched + (newline != nullptr ? 1 : 0);
     begin_ += taken;
     position_ += static_cast<std::int64_t>(taken);
@@ -101,8 +98,8 @@ bool JsonlReader::next_line(std::string_view& line) {
   }
 }
 
-bool JsonlReader::next(std::string& text) {
-  std::string_view line;
+bool JsonlReader::next(std::string_view& text) {
+  std::span<char> line;
   while (next_line(line)) {
     if (is_blank(line)) continue;
     const std::string problem = json_text_field(line, field_, text);

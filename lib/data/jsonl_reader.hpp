@@ -2,11 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "data/byte_source.hpp"
+#include "data/growing_buffer.hpp"
 #include "data/text_unit.hpp"
 
 namespace deltaport {
@@ -19,16 +21,14 @@ class JsonlReader {
   /// `before_growth` is called before the buffer grows beyond 1 MiB.
   JsonlReader(const TextUnit& unit, std::string field, std::function<void()> before_growth);
 
-  /// Moves to the next document; false at the end.
-  bool next(std::string& text);
-  /// Whether the buffer has grown.
-  bool grown() const;
+  /// Moves to the next document; false at the end. `text` stays valid until the next call.
+  bool next(std::string_view& text);
   /// Decompressed bytes of the unit's lines so far.
   std::int64_t bytes() const { return taken_; }
 
  private:
-  /// The next line without its newline, as a view into the buffer; false at the end of the unit.
-  bool next_line(std::string_view& line);
+  /// The next line without its newline, inside the buffer; false at the end of the unit.
+  bool next_line(std::span<char>& line);
   /// Reads more; false at the end of the file.
   bool fill();
   [[noreturn]] void fail(const std::string& what) const;
@@ -37,7 +37,7 @@ class JsonlReader {
   const std::string field_;
   std::function<void()> before_growth_;
   std::unique_ptr<ByteSource> source_;
-  std::vector<char> buffer_;
+  GrowingBuffer buffer_;
   std::size_t begin_ = 0;  // unread part of buffer_: [begin_, end_)
   std::size_t end_ = 0;
   std::int64_t position_ = 0;    // of begin_ in the file

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/data/prepare.hpp"
 
-#if __has_include(<malloc.h>)
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -66,31 +62,18 @@ void read_plain(const TextUnit& unit, DocumentEncoder& encoder) {
   encoder.end();
 }
 
-/// Returns whether a line needed a lot of memory.
-bool read_jsonl_lines(const TextUnit& unit, const std::string& field, DocumentEncoder& encoder,
-                      UnitQueue::Output& output) {
+void read_jsonl(const TextUnit& unit, const std::string& field, DocumentEncoder& encoder,
+                UnitQueue::Output& output) {
   JsonlReader reader(unit, field, [&output] { output.wait_for_turn(); });
-  std::string text;
   std::int64_t counted = 0;
+  std::string_view text;
   for (bool more = true; more;) {
     more = reader.next(text);
     if (more) encoder.encode(text);
     encoder.counts().source_bytes += reader.bytes() - counted;
     counted = reader.bytes();
   }
-  return reader.grown();
-}
-
-void read_jsonl(const TextUnit& unit, const std::string& field, DocumentEncoder& encoder,
-                UnitQueue::Output& output) {
-  const bool large = read_jsonl_lines(unit, field, encoder, output);
   if (unit.begin == 0) ++encoder.counts().files;
-#ifdef __GLIBC__
-  // What one thread freed stays in its heap; over many threads that would add up.
-  if (large) ::malloc_trim(0);
-#else
-  static_cast<void>(large);
-#endif
 }
 
 void add_counts(PrepareSummary& sum, const PrepareSummary& part) {

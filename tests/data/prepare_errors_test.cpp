@@ -28,7 +28,7 @@ TEST(PrepareErrors, JsonLines) {
   } rows[] = {
       {"{\"text\": \"a\"", "invalid JSON"},
       {"{\"text\": \"a\"} trailing", "invalid JSON"},
-      {"not json", "column 2: invalid JSON"},
+      {"not json", "column 1: invalid JSON: expected true, false or null"},
       {"{\"text\": \"\xff\"}", "invalid JSON"},
       {"{\"text\": \"\\ud800\"}", "invalid JSON"},
       {"{\"text\": \"raw\x01control\"}", "invalid JSON"},
