@@ -31,12 +31,32 @@ auto forward(const char* operation, Runtime& runtime, const Inputs& inputs, cons
   return result;
 }
 
+/// What portable's backward reads besides the inputs.
+template <class T>
+void check_saved(const char* operation, const Extents& x, const Options& options, const Tensor<T>& saved,
+                 const char* name) {
+  if (options.implementation == Implementation::reference) return;
+  const Shape expected{x.batch, x.tokens, x.value_heads, options.chunk_size};
+  DELTAPORT_VALIDATE(saved.defined() && saved.shape() == expected, ShapeError, operation, ": saved.", name,
+                     " has shape ", saved.shape().str(), ", expected [B, T, HV, C] = ", expected.str());
+}
+template <class T>
+void check_saved(const char* operation, const Extents& x, const GdnSaved<T>& saved) {
+  check_saved(operation, x, saved.options, saved.inverse, "inverse");
+}
+template <class T>
+void check_saved(const char* operation, const Extents& x, const Gdn2Saved<T>& saved) {
+  check_saved(operation, x, saved.options, saved.scores, "scores");
+  check_saved(operation, x, saved.options, saved.inverse, "inverse");
+}
+
 template <class T, class Saved>
 auto backward(const char* operation, Runtime& runtime, const Saved& saved, const Tensor<T>& d_o,
               const Tensor<Accumulate<T>>& d_final_state) {
   DELTAPORT_VALIDATE(saved.inputs.q.defined(), ShapeError, operation,
                      ": saved is empty; run forward with save_for_backward");
   const Extents x = check_inputs(operation, saved.inputs);
+  check_saved(operation, x, saved);
   check_gradients(operation, x, d_o, d_final_state);
   return saved.options.implementation == Implementation::reference
              ? reference::backward<T>(runtime, x, saved, d_o, d_final_state)

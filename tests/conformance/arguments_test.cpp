@@ -151,6 +151,9 @@ TEST(Arguments, Backward) {
   expect_refused("d_final_state has shape [2, 4, 8]", [&] {
     recurrence::gdn_backward(runtime, saved, result.o, zeros(runtime, {2, 4, 8}));
   });
+  auto damaged = saved;
+  damaged.inverse = {};
+  expect_refused("saved.inverse has shape", [&] { recurrence::gdn_backward(runtime, damaged, result.o); });
   Options options;
   options.save_for_backward = false;
   const auto unsaved = recurrence::gdn_forward(runtime, inputs, options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `deltaport op` end to end: files in, files out, mistakes refused by name with exit code 2.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
