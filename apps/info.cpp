@@ -91,7 +91,8 @@ Json rank_facts(const Session& session) {
   facts["host"] = host_name();
   facts["NUMA nodes"] = numa_text();
   facts["free memory"] = free_text();
-  facts["may run on"] = concat("cpus ", cpu_list(cpus), " (", cores_of(cpus).size(), cores_of(cpus).size() == 1 ? " core)" : " cores)");
+  facts["may run on"] = concat("cpus ", cpu_list(cpus), " (", cores_of(cpus).size(),
+                               cores_of(cpus).size() == 1 ? " core)" : " cores)");
   facts["threads"] = std::to_string(session.threads());
   facts["devices"] = device_text(session.device());
   facts["cpu limit"] = cpu_limit < 1e9 ? concat(cpu_limit, " cpus (control group)") : "none";

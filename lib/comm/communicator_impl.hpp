@@ -15,7 +15,7 @@ struct Communicator::Impl {
 
   // Of sum_gradients.
   using PinnedBuffer = Kokkos::View<std::byte*, Kokkos::SharedHostPinnedSpace>;
-  std::int64_t bucket_elements = std::int64_t{4} << 20;
+  std::int64_t bucket_elements = std::int64_t{1} << 20;  // a few MiB: fits caches
   Staging staging = Staging::automatic;
   PinnedBuffer staged;    // one bucket on its way between device and MPI
   PinnedBuffer received;  // the parts of the own share, from all ranks

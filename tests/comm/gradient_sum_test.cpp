@@ -66,7 +66,7 @@ TYPED_TEST(GradientSum, EqualsTheSerialSumToTheLastBit) {
 TYPED_TEST(GradientSum, LargeBufferInDefaultBuckets) {
   Runtime runtime;
   const Communicator world = Communicator::world();
-  const std::int64_t n = (std::int64_t{4} << 20) + 12345;
+  const std::int64_t n = (std::int64_t{1} << 22) + 12345;
   EXPECT_TRUE(same_bits(summed<TypeParam>(runtime, world, n), sum_in_rank_order<TypeParam>(world.size(), n)));
 }
 

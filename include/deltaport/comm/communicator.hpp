@@ -92,7 +92,7 @@ class Communicator {
   /// float or double.
   template <class T>
   void sum_gradients(Runtime& runtime, const Tensor<T>& buffer) const;
-  /// Elements per bucket of sum_gradients (default 4 Mi). The result does not depend on it.
+  /// Elements per bucket of sum_gradients (default 1 Mi). The result does not depend on it.
   void set_bucket_elements(std::int64_t elements);
   void set_staging(Staging staging);
 
