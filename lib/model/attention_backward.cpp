@@ -52,12 +52,6 @@ struct AttentionInputs {
   }
 };
 
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION T* score_scratch(const TeamMember& team) {
-  return static_cast<T*>(team.team_scratch(attention_scratch_level)
-                             .get_shmem_aligned(AttentionInputs<T>::scratch_elements * sizeof(T), 64));
-}
-
 /// dq of one tile of queries of one head: sum of ds k over the key tiles before it.
 template <class T>
 struct QueryGradient {
@@ -68,7 +62,7 @@ struct QueryGradient {
     const std::int64_t slot = in.slots - 1 - team.league_rank() / shape.heads;
     const AttentionTask task = in.tasks.task(slot, team.league_rank() % shape.heads);
     if (task.rows == 0) return;
-    T* s = score_scratch<T>(team);
+    T* s = tile_scratch<T>(team, AttentionInputs<T>::scratch_elements);
     T* ds = s + attention_tile * attention_tile;
     const std::int64_t kv_head = in.kv_head_of(task.head);
     for (std::int64_t key = task.document_begin; key <= task.start; key += attention_tile) {
@@ -96,7 +90,7 @@ struct KeyValueGradient {
     const AttentionTask task =
         in.tasks.task(team.league_rank() / shape.kv_heads, team.league_rank() % shape.kv_heads);
     if (task.rows == 0) return;
-    T* p = score_scratch<T>(team);
+    T* p = tile_scratch<T>(team, AttentionInputs<T>::scratch_elements);
     T* ds = p + attention_tile * attention_tile;
     const std::int64_t group = shape.heads / shape.kv_heads;
     T beta = 0;

@@ -24,8 +24,7 @@ struct AttentionForward {
     const std::int64_t slot = slots - 1 - team.league_rank() / shape.heads;
     const AttentionTask task = tasks.task(slot, team.league_rank() % shape.heads);
     if (task.rows == 0) return;
-    T* s = static_cast<T*>(
-        team.team_scratch(attention_scratch_level).get_shmem_aligned(scratch_elements * sizeof(T), 64));
+    T* s = tile_scratch<T>(team, scratch_elements);
     T* top = s + attention_tile * attention_tile;  // running maximum of each row
     T* sum = top + attention_tile;                 // running sum of exp(score - top)
     tile_rows(team, task.rows, [&](const std::int64_t r) {

@@ -22,6 +22,13 @@ inline AttentionPolicy attention_policy(const ExecutionSpace& exec, std::int64_t
   return policy;
 }
 
+/// The team's scratch: `elements` values, 64-byte aligned.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION T* tile_scratch(const TeamMember& team, std::size_t elements) {
+  const int level = attention_scratch_level;  // Kokkos takes it by reference
+  return static_cast<T*>(team.team_scratch(level).get_shmem_aligned(elements * sizeof(T), 64));
+}
+
 /// Calls body(r) for the rows of a tile, one thread of the team each.
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void tile_rows(const TeamMember& team, std::int64_t rows, const Body& body) {
