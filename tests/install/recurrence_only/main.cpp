@@ -16,7 +16,8 @@ double largest_error() {
   constexpr int key_dim = 16, value_dim = 16;
   constexpr double beta = 0.5, scale = 0.25;
   deltaport::Runtime runtime;
-  const auto tensor = [&](const char* name, const deltaport::Shape& shape, const std::vector<double>& values) {
+  const auto tensor = [&](const char* name, const deltaport::Shape& shape,
+                          const std::vector<double>& values) {
     Tensor<double> x = runtime.allocate<double>(name, shape);
     deltaport::copy_from_host(runtime.compute(), x, values.data());
     return x;

@@ -10,6 +10,7 @@ int main() {
   request.overrides = {"--train.steps=700"};
   request.data = deltaport::DataSection::optional;
   const auto loaded = deltaport::load_config(request);
-  std::printf("deltaport %s: %lld steps\n", deltaport::version, static_cast<long long>(loaded.config.train.steps));
+  std::printf("deltaport %s: %lld steps\n", deltaport::version,
+              static_cast<long long>(loaded.config.train.steps));
   return loaded.config.train.steps == 700 ? 0 : 1;
 }
