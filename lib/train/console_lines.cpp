@@ -47,8 +47,9 @@ std::string progress_bar(const StepMetrics& m, std::int64_t total_steps, double 
   const double part =
       total_steps > 0 ? std::clamp(static_cast<double>(m.step) / static_cast<double>(total_steps), 0.0, 1.0)
                       : 0.0;
+  const std::string total = std::to_string(total_steps);
   const std::string tail = formatted("%4.0f%%", std::floor(part * 100.0)) + "  step " +
-                           std::to_string(m.step) + '/' + std::to_string(total_steps) +
+                           padded(std::to_string(m.step), total.size()) + '/' + total +
                            formatted("  loss %.4f", m.loss) + "  eta " + train::duration(seconds_left);
   const int width = std::min(40, columns - static_cast<int>(tail.size()) - 2);
   if (width < 5) return tail.substr(0, static_cast<std::size_t>(std::max(columns, 0)));

@@ -21,6 +21,10 @@ void write(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
+std::string original_name(std::size_t index, const SourceText& file) {
+  return concat(index, "-", std::filesystem::path(file.path).filename().string());
+}
+
 void write_run_files(const std::string& run_dir, const LoadedConfig& loaded) {
   const std::filesystem::path folder(run_dir);
   const std::filesystem::path original = folder / "config.original";
@@ -29,13 +33,8 @@ void write_run_files(const std::string& run_dir, const LoadedConfig& loaded) {
   DELTAPORT_VALIDATE(!error, ConfigError, "cannot create ", original.string(), ": ", error.message(),
                      "; choose another run.dir");
   write(folder / "config.resolved.yaml", loaded.print());
-  int index = 0;
-  for (const SourceText& file : loaded.files) {
-    // Numbered, so that two files of the same name from different folders both stay, in the order they were
-    // merged.
-    const std::string name = std::filesystem::path(file.path).filename().string();
-    write(original / concat(index++, "-", name), file.text);
-  }
+  for (std::size_t i = 0; i < loaded.files.size(); ++i)
+    write(original / original_name(i, loaded.files[i]), loaded.files[i].text);
   std::string command;
   for (const std::string& argument : loaded.overrides) command += argument + "\n";
   for (const auto& [name, value] : loaded.environment) command += concat(name, "=", value, "\n");

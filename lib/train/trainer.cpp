@@ -14,6 +14,7 @@
 
 namespace deltaport {
 
+using train::original_name;
 using train::with_thousands;
 
 namespace {
@@ -57,8 +58,9 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
   state_.seed = config_.run.seed;
   state_.fingerprint = run_.samples().fingerprint();
   state_.config_yaml = loaded.canonical_yaml();
-  for (const SourceText& file : loaded.files)
-    state_.config_files[std::filesystem::path(file.path).filename().string()] = file.text;
+  // Numbered in the order they were merged: two folders may hold files of the same name.
+  for (std::size_t i = 0; i < loaded.files.size(); ++i)
+    state_.config_files[original_name(i, loaded.files[i])] = loaded.files[i].text;
   resume(options);
   communicator.agree([&] {
     if (!communicator.is_root()) return;

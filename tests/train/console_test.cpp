@@ -92,8 +92,8 @@ TEST(StepLine, NotFiniteStaysReadable) {
 TEST(ProgressBar, FitsTheTerminal) {
   for (int columns = 0; columns <= 200; ++columns)
     EXPECT_LE(progress_bar(metrics(120), 1000, 363.0, columns).size(), static_cast<std::size_t>(columns));
-  EXPECT_EQ(progress_bar(metrics(500), 1000, 38.0, 63),
-            "[=========>         ]  50%  step 500/1000  loss 3.0103  eta 38s");
+  EXPECT_EQ(progress_bar(metrics(500), 1000, 38.0, 64),
+            "[=========>         ]  50%  step  500/1000  loss 3.0103  eta 38s");
   EXPECT_NE(progress_bar(metrics(1000), 1000, 0.0, 80).find("=]"), std::string::npos);
 }
 

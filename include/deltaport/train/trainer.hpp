@@ -56,7 +56,7 @@ class Trainer {
   void note(const std::string& text);
   std::int64_t peak_bytes(bool reserved) const;
 
-  const Communicator& communicator_;
+  Communicator communicator_;
   Runtime& runtime_;
   const LoadedConfig& loaded_;
   const RunConfig& config_;

@@ -65,7 +65,7 @@ class TrainingRun {
   void run_micro_batch(const Batch& batch, double gradient_scale);
   double total_loss();
 
-  const Communicator& communicator_;
+  Communicator communicator_;
   Runtime& runtime_;
   RunConfig config_;
   StepPlan plan_;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/trainer.hpp"
+
+#include <gtest/gtest.h>
+
+#include "train/small_run.hpp"
+
+namespace deltaport {
+namespace {
+
+using testing::Folder;
+
+struct Bits {
+  std::vector<float> weights, exp_avg, exp_avg_sq;
+  std::int64_t updates = 0;
+  double validation = 0.0;
+  bool operator==(const Bits&) const = default;
+};
+
+/// Runs a whole job; returns its exit code and, through `bits`, where it ended.
+ExitCode run_job(const LoadedConfig& loaded, Bits* bits = nullptr, const TrainerOptions& options = {}) {
+  Runtime runtime;
+  Trainer trainer(Communicator::world(), runtime, loaded, options);
+  const ExitCode code = trainer.run();
+  if (bits != nullptr) {
+    auto& training = trainer.training();
+    *bits = {to_vector(runtime.compute(), training.model().parameters().flat_values()),
+             to_vector(runtime.compute(), training.optimizer().exp_avg()),
+             to_vector(runtime.compute(), training.optimizer().exp_avg_sq()),
+             training.optimizer().updates(runtime), trainer.last_evaluation().loss};
+  }
+  return code;
+}
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Communicator world = Communicator::world();
+    folder_ = std::make_unique<Folder>(world.broadcast(concat("trainer-", ::getpid())));
+    if (world.is_root()) testing::write_small_run(*folder_);
+    world.barrier();
+  }
+  void TearDown() override {
+    Communicator::world().barrier();
+    if (Communicator::world().is_root()) std::filesystem::remove_all(folder_->str());
+    Communicator::world().barrier();
+  }
+  LoadedConfig config(std::vector<std::string> overrides) const {
+    return testing::small_config(*folder_, std::move(overrides));
+  }
+  std::string run_dir(const std::string& name) const { return "--run.dir=" + *folder_ / name; }
+  std::unique_ptr<Folder> folder_;
+};
+
+TEST_F(TrainerTest, ResumingAtAnyStepEqualsAStraightRun) {
+  const Communicator world = Communicator::world();
+  Bits straight;
+  const std::vector<std::string> common = {"--train.steps=6", "--checkpoint.every=1",
+                                           "--checkpoint.keep_last=10"};
+  auto arguments = common;
+  arguments.push_back(run_dir("straight"));
+  EXPECT_EQ(run_job(config(arguments), &straight), ExitCode::success);
+  for (int stop = 1; stop <= 6; ++stop) {
+    const std::string name = concat("resumed-", stop);
+    const std::string checkpoint = concat("/checkpoints/step-0000000", stop);
+    if (world.is_root()) {
+      std::filesystem::create_directories(*folder_ / (name + "/checkpoints"));
+      std::filesystem::copy(*folder_ / ("straight" + checkpoint), *folder_ / (name + checkpoint),
+                            std::filesystem::copy_options::recursive);
+      std::filesystem::copy(*folder_ / "straight/metrics.jsonl", *folder_ / (name + "/metrics.jsonl"));
+    }
+    world.barrier();
+    arguments = common;
+    arguments.push_back(run_dir(name));
+    arguments.push_back("--checkpoint.resume=auto");
+    Bits resumed;
+    EXPECT_EQ(run_job(config(arguments), &resumed), ExitCode::success);
+    EXPECT_EQ(resumed, straight) << "resumed at step " << stop;
+    world.barrier();
+    const auto straight_metrics = read_metrics(*folder_ / "straight/metrics.jsonl").steps;
+    const auto metrics = read_metrics(*folder_ / (name + "/metrics.jsonl")).steps;
+    ASSERT_EQ(metrics.size(), 6u);
+    for (std::size_t s = 0; s < 6; ++s) {
+      EXPECT_EQ(metrics[s].step, static_cast<std::int64_t>(s) + 1);
+      EXPECT_EQ(metrics[s].loss, straight_metrics[s].loss);
+    }
+  }
+}
+
+TEST_F(TrainerTest, StopFileEndsWithACheckpointAndResumeFinishes) {
+  const Communicator world = Communicator::world();
+  Bits straight, resumed;
+  run_job(config({run_dir("straight"), "--train.steps=4"}), &straight);
+  if (world.is_root()) {
+    std::filesystem::create_directories(*folder_ / "stopped");
+    std::ofstream(*folder_ / "stopped/STOP");
+  }
+  world.barrier();
+  const std::vector<std::string> arguments = {run_dir("stopped"), "--train.steps=4",
+                                              "--checkpoint.resume=auto"};
+  EXPECT_EQ(run_job(config(arguments)), ExitCode::requeue);
+  EXPECT_EQ(run_job(config(arguments), &resumed), ExitCode::success);
+  EXPECT_EQ(resumed, straight);
+}
+
+TEST_F(TrainerTest, RefusesACheckpointOfAnotherConfiguration) {
+  run_job(config({run_dir("run"), "--train.steps=2", "--schedule.warmup=1"}));
+  const std::vector<std::string> other = {run_dir("run"), "--train.steps=3", "--schedule.warmup=1",
+                                          "--run.seed=9", "--checkpoint.resume=auto"};
+  try {
+    run_job(config(other));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(e.what()).find("train.steps: 2 in the checkpoint, 3 now"), std::string::npos)
+        << e.what();
+    EXPECT_NE(std::string(e.what()).find("run.seed"), std::string::npos) << e.what();
+  }
+  // Placement may change, and what is allowed by name may too.
+  EXPECT_EQ(run_job(config({run_dir("run"), "--train.steps=3", "--schedule.warmup=1", "--logging.every=5",
+                            "--checkpoint.resume=auto"}),
+                    nullptr, {{"train.steps"}}),
+            ExitCode::success);
+}
+
+TEST_F(TrainerTest, RefusesChangedData) {
+  const Communicator world = Communicator::world();
+  run_job(config({run_dir("run"), "--train.steps=2", "--schedule.warmup=1"}));
+  world.barrier();
+  if (world.is_root()) testing::write_tokens(*folder_ / "train", 301);
+  world.barrier();
+  EXPECT_THROW(
+      run_job(config({run_dir("run"), "--train.steps=2", "--schedule.warmup=1", "--checkpoint.resume=auto"})),
+      Error);
+}
+
+TEST_F(TrainerTest, StopsOrGoesOnWhenTheLossIsNotFinite) {
+  const std::vector<std::string> common = {"--train.steps=4", "--optimizer.lr=1.0e30", "--train.grad_clip=0",
+                                           "--schedule.warmup=1", "--eval.at_end=false"};
+  auto stop = common, skip = common;
+  stop.push_back(run_dir("stop"));
+  skip.push_back(run_dir("skip"));
+  skip.push_back("--train.on_nonfinite=skip");
+  try {
+    run_job(config(stop));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::non_finite);
+    EXPECT_NE(std::string(e.what()).find("optimizer.lr"), std::string::npos);
+  }
+  EXPECT_EQ(run_job(config(skip)), ExitCode::success);
+}
+
+TEST_F(TrainerTest, KeepsTheConfigurationBesideTheRun) {
+  run_job(config({run_dir("run"), "--train.steps=1", "--schedule.warmup=0"}));
+  Communicator::world().barrier();
+  std::ifstream resolved(*folder_ / "run/config.resolved.yaml");
+  const std::string text((std::istreambuf_iterator<char>(resolved)), {});
+  EXPECT_NE(text.find("# --train.steps"), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::exists(*folder_ / "run/config.original/0-run.yaml"));
+}
+
+}  // namespace
+}  // namespace deltaport

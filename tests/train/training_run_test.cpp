@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/training_run.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train/small_run.hpp"
+
+namespace deltaport {
+namespace {
+
+using testing::Folder;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<float> weights;
+  std::vector<float> moments;
+};
+
+Outcome train(const Communicator& communicator, const RunConfig& config, std::int64_t steps) {
+  Runtime runtime;
+  TrainingRun<float> run(communicator, runtime, config);
+  Outcome outcome;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    const StepResult result = run.step(s);
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+  }
+  outcome.weights = to_vector(runtime.compute(), run.model().parameters().flat_values());
+  outcome.moments = to_vector(runtime.compute(), run.optimizer().exp_avg_sq());
+  return outcome;
+}
+
+/// The data set is written once, by rank 0, and shared by all ranks and tests of this process.
+class TrainingRunTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const Communicator world = Communicator::world();
+    folder_ = new Folder(world.broadcast(concat("training-run-", ::getpid())));
+    if (world.is_root()) testing::write_small_run(*folder_);
+    world.barrier();
+  }
+  static void TearDownTestSuite() {
+    Communicator::world().barrier();
+    if (Communicator::world().is_root()) delete folder_;
+  }
+  static RunConfig config(std::vector<std::string> overrides = {}) {
+    return testing::small_config(*folder_, std::move(overrides)).config;
+  }
+  static Folder* folder_;
+};
+Folder* TrainingRunTest::folder_ = nullptr;
+
+TEST_F(TrainingRunTest, LearnsAndRepeatsToTheLastBit) {
+  const Communicator world = Communicator::world();
+  const Outcome first = train(world, config(), 20);
+  EXPECT_NEAR(first.losses[0], std::log(257.0), 0.2);
+  EXPECT_LT(first.losses.back(), first.losses[0] - 2.0);
+  const Outcome second = train(world, config(), 20);
+  EXPECT_EQ(first.losses, second.losses);
+  EXPECT_EQ(first.norms, second.norms);
+  EXPECT_EQ(first.weights, second.weights);
+  EXPECT_EQ(first.moments, second.moments);
+}
+
+TEST_F(TrainingRunTest, AnyNumberOfRanksTrainsTheSame) {
+  const Communicator world = Communicator::world();
+  const Outcome together = train(world, config(), 20);
+  const Outcome alone = train(Communicator(), config(), 20);
+  for (std::size_t s = 0; s < 20; ++s) {
+    EXPECT_NEAR(together.losses[s], alone.losses[s], 1e-5 * std::abs(alone.losses[s])) << "step " << s;
+    EXPECT_NEAR(together.norms[s], alone.norms[s], 1e-4 * alone.norms[s]) << "step " << s;
+  }
+}
+
+TEST_F(TrainingRunTest, RanksHoldTheSameBits) {
+  const Communicator world = Communicator::world();
+  const Outcome mine = train(world, config(), 3);
+  std::string bytes(reinterpret_cast<const char*>(mine.weights.data()), mine.weights.size() * sizeof(float));
+  EXPECT_EQ(world.broadcast(bytes), bytes);
+}
+
+TEST_F(TrainingRunTest, MicroBatchesChangeOnlyTheOrderOfSums) {
+  const Communicator world = Communicator::world();
+  const Outcome one = train(world, config(), 5);
+  const Outcome two = train(world, config({"--train.micro_batch=2"}), 5);
+  for (std::size_t s = 0; s < 5; ++s)
+    EXPECT_NEAR(one.losses[s], two.losses[s], 1e-5 * one.losses[s]) << "step " << s;
+}
+
+TEST_F(TrainingRunTest, StepsCanBeRepeatedAfterSeek) {
+  Runtime runtime;
+  TrainingRun<float> run(Communicator::world(), runtime,
+                         config({"--optimizer.lr=1.0e-30", "--optimizer.weight_decay=0.0"}));
+  const double first = run.step(0).loss;
+  run.step(1);
+  EXPECT_EQ(run.step(0).loss, first);
+}
+
+TEST_F(TrainingRunTest, EvaluationChangesNothingAndAgreesOverRanks) {
+  const Communicator world = Communicator::world();
+  Runtime runtime;
+  TrainingRun<float> run(world, runtime, config());
+  const EvalResult before = run.evaluate();
+  EXPECT_EQ(run.evaluate().loss, before.loss);
+  const double step_after_evaluation = run.step(0).loss;
+  Runtime other;
+  TrainingRun<float> fresh(world, other, config());
+  EXPECT_EQ(fresh.step(0).loss, step_after_evaluation);
+  Runtime third;
+  TrainingRun<float> alone(Communicator(), third, config());
+  const EvalResult single = alone.evaluate();
+  EXPECT_EQ(single.valid_tokens, before.valid_tokens);
+  EXPECT_NEAR(single.loss, before.loss, 1e-12);
+}
+
+TEST_F(TrainingRunTest, RefusesRanksThatDoNotDivideTheBatch) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) return;  // one rank divides every batch
+  // 11 samples: no share for 2 or 3 ranks.
+  const RunConfig odd = config({"--train.global_batch_tokens=352"});
+  Runtime runtime;
+  EXPECT_THROW(TrainingRun<float>(world, runtime, odd), ConfigError);
+}
+
+}  // namespace
+}  // namespace deltaport
