@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "config/convert.hpp"
 #include "config/field.hpp"
@@ -13,6 +14,8 @@
 namespace deltaport::config {
 namespace {
 
+constexpr std::int64_t max_pass_tokens = std::numeric_limits<std::int32_t>::max();  // positions are int32
+
 class Rules {
  public:
   Rules(const RunConfig& config, const std::function<bool(const std::string&)>& usable,
@@ -20,6 +23,11 @@ class Rules {
       : c_(config), usable_(usable), report_(report) {}
 
   void batch() {
+    rule({"train.micro_batch", "data.seq_len"}, [&] {
+      if (c_.data.seq_len * c_.train.micro_batch <= max_pass_tokens) return std::string();
+      return concat("'train.micro_batch' * data.seq_len = ", c_.train.micro_batch, " * ", c_.data.seq_len,
+                    " is more than one pass can hold: ", max_pass_tokens);
+    });
     const std::int64_t per_pass = c_.data.seq_len * c_.train.micro_batch;
     rule({"train.global_batch_tokens", "train.micro_batch", "data.seq_len"}, [&] {
       if (c_.train.global_batch_tokens % per_pass == 0) return std::string();
@@ -63,7 +71,7 @@ class Rules {
       if (s.name != ScheduleName::wsd)
         return s.decay == 0 ? "" : concat("'schedule.decay' = ", s.decay, " is only for schedule.name wsd");
       if (s.decay < 1) return std::string("'schedule.decay' must be >= 1 with schedule.name wsd");
-      if (s.warmup + s.decay <= c_.train.steps) return std::string();
+      if (s.decay <= c_.train.steps - s.warmup) return std::string();
       return concat("'schedule.decay' = ", s.decay, " plus warmup = ", s.warmup,
                     " must not exceed train.steps = ", c_.train.steps);
     });
@@ -126,7 +134,10 @@ void check_config(const RunConfig& config) {
 
 std::int64_t check_ranks(const RunConfig& config, int ranks) {
   DELTAPORT_VALIDATE(ranks >= 1, ConfigError, "check_ranks: ranks = ", ranks, " must be >= 1");
-  const std::int64_t per_pass = config.data.seq_len * config.train.micro_batch * ranks;
+  std::int64_t per_pass = 0;
+  if (__builtin_mul_overflow(config.data.seq_len, config.train.micro_batch, &per_pass) ||
+      __builtin_mul_overflow(per_pass, ranks, &per_pass))
+    per_pass = std::numeric_limits<std::int64_t>::max();  // then no batch is large enough
   const std::int64_t total = config.train.global_batch_tokens;
   DELTAPORT_VALIDATE(per_pass > 0 && total >= per_pass && total % per_pass == 0, ConfigError,
                      "train.global_batch_tokens = ", total,

@@ -54,11 +54,13 @@ int Diagnostics::order_of(const std::string& name) const {
   return static_cast<int>(std::find(order_.begin(), order_.end(), name) - order_.begin());
 }
 
+bool Diagnostics::full() const {
+  return errors_.size() >= max_kept_errors;
+}
+
 void Diagnostics::error(const Location& where, const std::string& message, const std::string& hint) {
-  if (errors_.size() >= max_kept_errors) return;
-  for (const Entry& e : errors_)
-    if (e.message == message && describe(e.where) == describe(where)) return;
-  errors_.push_back({where, message, hint});
+  if (!full() && seen_.insert(describe(where) + " " + message).second)
+    errors_.push_back({where, message, hint});
 }
 
 void Diagnostics::warn(const Location& where, const std::string& message) {

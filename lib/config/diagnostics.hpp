@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Diagnostics {
   void warn(const Location& where, const std::string& message);
 
   bool failed() const { return !errors_.empty(); }
+  /// So many errors that more are not kept.
+  bool full() const;
   /// "the configuration has 2 errors", then each with its source line; sorted by place, at most `cap` shown.
   std::string report(std::size_t cap = 20) const;
   std::vector<std::string> warnings() const { return warnings_; }
@@ -44,6 +47,7 @@ class Diagnostics {
   std::vector<std::string> order_;
   std::map<std::string, std::vector<std::string>> lines_;
   std::vector<Entry> errors_;
+  std::set<std::string> seen_;  // the same error may be met on several ways
   std::vector<std::string> warnings_;
 };
 

@@ -80,6 +80,7 @@ void flatten(const Node& node, const std::string& prefix, const Location& where,
     return;
   }
   for (const Node::Member& member : node.members) {
+    if (diagnostics.full()) return;
     const std::string path = join(prefix, member.key);
     if (member.key.find('.') == std::string::npos && (find_field(path) != nullptr || is_section(path)))
       flatten(*member.value, path, member.key_where, source, layer, diagnostics);

@@ -81,7 +81,7 @@ void TreeBuilder::OnMapStart(const YAML::Mark& mark, const std::string& tag, YAM
 
 void TreeBuilder::open(const NodePtr& node) {
   if (frames_.size() >= max_depth) throw TooDeep{node->where};
-  frames_.push_back({node, false, std::nullopt});
+  frames_.push_back({node, false, {}, std::nullopt});
 }
 
 void TreeBuilder::close() {
@@ -123,11 +123,11 @@ void TreeBuilder::take_key(Frame& frame, const Node& node) {
                        "write the keys out, or give several files");
     return;
   }
-  for (const Node::Member& other : frame.node->members) {
-    if (other.key != node.text) continue;
-    diagnostics_.error(
-        node.where, "duplicate key '" + path_to(node.text) + "', first set at " + describe(other.key_where),
-        "remove one of the two");
+  const auto [first, is_new] = frame.keys.emplace(node.text, node.where);
+  if (!is_new) {
+    diagnostics_.error(node.where,
+                       "duplicate key '" + path_to(node.text) + "', first set at " + describe(first->second),
+                       "remove one of the two");
     return;
   }
   frame.member = Node::Member{node.text, node.where, nullptr};

@@ -44,7 +44,8 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct Frame {
     NodePtr node;
-    bool expects_value = false;          // in a map: the key was seen
+    bool expects_value = false;  // in a map: the key was seen
+    std::map<std::string, Location> keys;
     std::optional<Node::Member> member;  // the key waiting for its value; empty when the key was refused
   };
   NodePtr make(Node::Kind kind, const Location& where, YAML::anchor_t anchor);

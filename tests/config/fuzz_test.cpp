@@ -55,18 +55,18 @@ TEST(Fuzz, DamagedFilesAreLoadedOrRefused) {
   for (const char* name : {"/quickstart.yaml", "/qwen3.5-0.8b.yaml", "/cpu-tiny.yaml"}) {
     const std::string text = read_all(DELTAPORT_YAML_DIR + std::string(name));
     ASSERT_FALSE(text.empty());
-    for (int i = 0; i < 1000; ++i) survive(damage(text, random));
+    for (int i = 0; i < 300; ++i) survive(damage(text, random));
   }
 }
 
 TEST(Fuzz, EveryTruncationIsSurvived) {
   const std::string text = read_all(DELTAPORT_YAML_DIR "/quickstart.yaml");
-  for (std::size_t size = 0; size < text.size(); ++size) survive(text.substr(0, size));
+  for (std::size_t size = 0; size < text.size(); size += 3) survive(text.substr(0, size));
 }
 
 TEST(Fuzz, RandomOverridesAreSurvived) {
   std::mt19937 random(7);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 300; ++i) {
     const std::string argument = damage("--model.layer_pattern=[gdn, gdn2]", random);
     const std::string value = damage("${env:A:-${run.dir}}", random);
     try {

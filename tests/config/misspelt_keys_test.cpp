@@ -13,10 +13,10 @@ namespace {
 std::set<std::string> one_edit_away(const std::string& word) {
   std::set<std::string> variants;
   for (std::size_t i = 0; i <= word.size(); ++i) {
-    for (const char c : {'x', '_', 's'}) variants.insert(word.substr(0, i) + c + word.substr(i));
+    variants.insert(concat(word.substr(0, i), "x", word.substr(i)));
     if (i == word.size()) break;
     variants.insert(word.substr(0, i) + word.substr(i + 1));
-    variants.insert(word.substr(0, i) + "z" + word.substr(i + 1));
+    variants.insert(concat(word.substr(0, i), "z", word.substr(i + 1)));
     if (i + 1 == word.size()) continue;
     std::string swapped = word;
     std::swap(swapped[i], swapped[i + 1]);
@@ -83,7 +83,7 @@ TEST(MisspeltKeys, AreErrorsWithPlaceAndGuess) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(count, 2000u);
+  EXPECT_GT(count, 1000u);
 }
 
 TEST(MisspeltKeys, MisplacedKeysAreNamedByTheirPlace) {

@@ -19,6 +19,12 @@ TEST(Rules, BatchMustDivide) {
                   "'train.global_batch_tokens' = 8192"));
 }
 
+TEST(Rules, APassMustFitIntoInt32) {
+  EXPECT_TRUE(has(argument_report({"--train.micro_batch=1M", "--data.seq_len=4Ki"}), "unit suffixes"));
+  EXPECT_TRUE(has(argument_report({"--train.micro_batch=1_000_000", "--data.seq_len=4Ki"}),
+                  "'train.micro_batch' * data.seq_len = 1000000 * 4096 is more than one pass can hold"));
+}
+
 TEST(Rules, HeadsMustDivide) {
   EXPECT_TRUE(has(argument_report({"--model.linear.num_value_heads=6"}),
                   "= 6 must be a multiple of num_key_heads = 4"));
