@@ -23,8 +23,9 @@ struct LinearDecodeState {
 /// What GDN and GDN2 mixers have in common:
 ///   [qkv | z | gates] = x P^T;  q, k, v = unit length or plain of silu(conv(qkv));
 ///   y = (w norm(recurrence(q, k, v, gates)) silu(z)) O^T
-/// P is one fused block of parameters, so one product serves all projections. All work is enqueued on the
-/// compute stream. In training mode forward saves: x, the lengths, the recurrence's tensors (group
+/// P is one fused block of parameters, so one product serves all projections. Matrices start as N(0,
+/// initializer_range^2), the convolution as N(0, 1 / (3 W)), the norm's weight as ones. All work is enqueued
+/// on the compute stream. In training mode forward saves: x, the lengths, the recurrence's tensors (group
 /// "gdn_core_attn"), the projections, the recurrence's output and the norm's statistics. Wrong shapes throw
 /// ShapeError.
 template <class T>
@@ -60,13 +61,14 @@ class LinearMixer {
   const std::string& prefix() const { return prefix_; }
   recurrence::Options options(const Context& context) const;
 
+  struct CoreGradients {
+    Tensor<T> dq, dk, dv;
+  };
+
  private:
   /// Gates and recurrence; saves what its backward takes. `qkv` is given up as soon as the recurrence has it.
   virtual Tensor<T> core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
                                  const Sequences& sequences) = 0;
-  struct CoreGradients {
-    Tensor<T> dq, dk, dv;
-  };
   /// Writes the gates' columns of `d_projections`.
   virtual CoreGradients core_backward(Context& context, const Tensor<T>& projections, const Tensor<T>& d_o,
                                       const Sequences& sequences, const Tensor<T>& d_projections) = 0;
@@ -91,11 +93,6 @@ class LinearMixer {
   std::vector<GateProjection> gates_;
   std::int64_t width_;  // columns of the projections
   Parameter<T> in_proj_, conv_, norm_, out_proj_;
-
-  template <class U>
-  friend class GdnMixer;
-  template <class U>
-  friend class Gdn2Mixer;
 };
 
 }  // namespace deltaport
