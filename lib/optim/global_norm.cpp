@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::int64_t block_elements = 64;
 constexpr std::int64_t max_partials = 1024;
-constexpr int host_lanes = 8;
 
 // Sum of squares of elements [begin, end) in eight interleaved sums, which compilers turn into vector
 // instructions.
 template <class T>
 KOKKOS_INLINE_FUNCTION double host_square_sum(const T* x, std::int64_t begin, std::int64_t end) {
+  constexpr int host_lanes = 8;
   double lanes[host_lanes] = {};
   std::int64_t i = begin;
   for (; i + host_lanes <= end; i += host_lanes)
