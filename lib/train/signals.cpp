@@ -15,7 +15,7 @@ namespace {
 
 // One number carries request and cause over the ranks: request * 256 + signal, where signal 0 is a file.
 constexpr int scale = 256;
-constexpr std::array watched{SIGTERM, SIGINT, SIGUSR2, SIGUSR1};
+constexpr std::array watched{SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 
 // Written by the handler, read by the loop: one flag per kind of signal, so that none overwrites another.
 volatile std::sig_atomic_t stop_signal = 0;
@@ -24,7 +24,7 @@ volatile std::sig_atomic_t interrupted = 0;
 bool watching = false;
 
 extern "C" void deltaport_on_signal(int signal) {
-  if (signal == SIGUSR1) {
+  if (signal == SIGUSR2) {
     checkpoint_signal = signal;
     return;
   }
@@ -41,10 +41,10 @@ std::string cause_of(int request, int signal) {
       return "SIGTERM";
     case SIGINT:
       return "SIGINT";
-    case SIGUSR1:
-      return "SIGUSR1";
     case SIGUSR2:
       return "SIGUSR2";
+    case SIGUSR1:
+      return "SIGUSR1";
     default:
       return request == static_cast<int>(Request::checkpoint_and_stop) ? "file STOP" : "file CHECKPOINT_NOW";
   }

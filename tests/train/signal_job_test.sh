@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Starts a listening job, asks it to stop in one way, and checks that it says so and ends with code 85:
 # signal_job_test.sh WAY COMMAND...
-#   launcher-usr2   SIGUSR2 to the launcher, which forwards it
+#   launcher-usr1   SIGUSR1 to the launcher, which forwards it
 #   rank-term       SIGTERM to the last rank only
-#   checkpoint-stop SIGUSR1 to the first rank (must go on), then the file STOP
+#   checkpoint-stop SIGUSR2 to the first rank (must go on), then the file STOP
 way=$1
 shift
 folder=$(mktemp -d)
@@ -29,17 +29,17 @@ job=$!
 wait_for ready
 ranks=$(sed -n 's/^ready //p' "$folder/log")
 case $way in
-  launcher-usr2)
-    kill -USR2 "$job"
-    cause=SIGUSR2
+  launcher-usr1)
+    kill -USR1 "$job"
+    cause=SIGUSR1
     ;;
   rank-term)
     kill -TERM "${ranks##* }"
     cause=SIGTERM
     ;;
   checkpoint-stop)
-    kill -USR1 "${ranks%% *}"
-    wait_for "checkpoint: SIGUSR1"
+    kill -USR2 "${ranks%% *}"
+    wait_for "checkpoint: SIGUSR2"
     touch "$folder/STOP"
     cause="file STOP"
     ;;

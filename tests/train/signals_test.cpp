@@ -37,7 +37,7 @@ TEST_F(Signals, NothingHappened) {
 
 TEST_F(Signals, AllRanksLearnOfASignalToOne) {
   const std::vector<std::pair<int, std::string>> stopping{
-      {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR2, "SIGUSR2"}};
+      {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}};
   for (const auto& [signal, name] : stopping) {
     SignalWatch watch(dir_);
     if (is_last()) std::raise(signal);
@@ -48,17 +48,17 @@ TEST_F(Signals, AllRanksLearnOfASignalToOne) {
   }
 }
 
-TEST_F(Signals, Usr1AsksForACheckpointOnly) {
+TEST_F(Signals, Usr2AsksForACheckpointOnly) {
   SignalWatch watch(dir_);
-  if (world_.is_root()) std::raise(SIGUSR1);
+  if (world_.is_root()) std::raise(SIGUSR2);
   const Decision decision = watch.decide(world_);
   EXPECT_EQ(decision.request, Request::checkpoint);
-  EXPECT_EQ(decision.cause, "SIGUSR1");
+  EXPECT_EQ(decision.cause, "SIGUSR2");
 }
 
 TEST_F(Signals, StoppingWinsAndTheOtherIsNotLost) {
   SignalWatch watch(dir_);
-  if (world_.is_root()) std::raise(SIGUSR1);
+  if (world_.is_root()) std::raise(SIGUSR2);
   if (is_last()) std::raise(SIGTERM);
   EXPECT_EQ(watch.decide(world_).request, Request::checkpoint_and_stop);
 }
