@@ -73,7 +73,15 @@ Trainer::~Trainer() = default;
 
 void Trainer::resume(const TrainerOptions& options) {
   const std::string& from = config_.checkpoint.resume;
-  if (from == "none") return;
+  if (from == "none") {
+    const std::string folder = checkpoint_folder(config_);
+    communicator_.agree([&] {
+      DELTAPORT_VALIDATE(
+          !communicator_.is_root() || !find_latest(folder), ConfigError, folder,
+          " holds checkpoints of an earlier run; go on with --resume, or choose another run.dir");
+    });
+    return;
+  }
   const Verify verify = config_.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
   std::optional<LoadedCheckpoint> checkpoint;
   ParameterSet<float>& parameters = run_.model().parameters();

@@ -123,6 +123,18 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherConfiguration) {
             ExitCode::success);
 }
 
+TEST_F(TrainerTest, RefusesToStartOverAnEarlierRun) {
+  const std::vector<std::string> arguments = {run_dir("run"), "--train.steps=2", "--schedule.warmup=1"};
+  EXPECT_EQ(run_job(config(arguments)), ExitCode::success);
+  try {
+    run_job(config(arguments));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(e.what()).find("--resume"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(TrainerTest, RefusesChangedData) {
   const Communicator world = Communicator::world();
   run_job(config({run_dir("run"), "--train.steps=2", "--schedule.warmup=1"}));
