@@ -36,7 +36,8 @@ struct ModelConfig {
   std::int64_t num_hidden_layers = 4;
   std::int64_t intermediate_size = 896;
   /// Repeated until num_hidden_layers entries are reached.
-  std::vector<LayerType> layer_pattern = {LayerType::gdn, LayerType::gdn, LayerType::gdn, LayerType::attention};
+  std::vector<LayerType> layer_pattern = {LayerType::gdn, LayerType::gdn, LayerType::gdn,
+                                          LayerType::attention};
   LinearMixerConfig linear;
   AttentionConfig attention;
   bool tie_word_embeddings = true;
