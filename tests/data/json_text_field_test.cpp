@@ -97,7 +97,7 @@ TEST(JsonTextField, AgreesWithAnotherParserOnMutations) {
   };
   const std::string alphabet = "{}[]\",:\\ue0123456789abcdfnrt -+.E/\x01\x80\xC3\xA9\xED\xA0";
   int accepted = 0;
-  for (int round = 0; round < 60000; ++round) {
+  for (int round = 0; round < 15000; ++round) {
     std::string line = lines[round % 2];
     for (auto changes = 1 + random() % 2; changes > 0; --changes) {
       const std::size_t at = random() % line.size();
@@ -117,7 +117,7 @@ TEST(JsonTextField, AgreesWithAnotherParserOnMutations) {
     ASSERT_EQ(found, *expected) << line;
     ++accepted;
   }
-  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(accepted, 500);
 }
 
 }  // namespace
