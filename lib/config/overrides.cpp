@@ -11,6 +11,8 @@ namespace deltaport::config {
 namespace {
 
 constexpr std::string_view prefix = "DELTAPORT_";
+// Switches of the program's surroundings (progress bar, launcher check); they say nothing about a run.
+constexpr std::string_view switches[] = {"DELTAPORT_PROGRESS", "DELTAPORT_ALLOW_SINGLE_RANK"};
 
 // A value given outside a file. Text needs no quotes there: the shell has taken them.
 NodePtr value_node(const std::string& path, const std::string& text, const Location& where,
@@ -127,6 +129,7 @@ void read_environment(const std::map<std::string, std::string>& environment, Lay
                       std::map<std::string, std::string>& used, Diagnostics& diagnostics) {
   for (const auto& [name, value] : environment) {
     if (!name.starts_with(prefix)) continue;
+    if (std::find(std::begin(switches), std::end(switches), name) != std::end(switches)) continue;
     const Location where{"<environment>:" + name, environment_order, 0, 0, 1};
     const Field* found = nullptr;
     for (const Field& field : fields())

@@ -34,6 +34,12 @@ TEST(Environment, UnknownNamesAreErrors) {
   EXPECT_TRUE(has(argument_report({}, {{"DELTAPORT_train__steps", "5"}}), "unknown environment variable"));
 }
 
+TEST(Environment, SwitchesOfTheProgramAreNoKeys) {
+  const LoadedConfig loaded =
+      load_arguments({}, {{"DELTAPORT_PROGRESS", "1"}, {"DELTAPORT_ALLOW_SINGLE_RANK", "1"}});
+  EXPECT_TRUE(loaded.environment.empty());
+}
+
 TEST(Environment, WrongValuesNameTheVariable) {
   EXPECT_TRUE(
       has(argument_report({}, {{"DELTAPORT_TRAIN__STEPS", "x"}}),
