@@ -18,7 +18,11 @@ set_property(GLOBAL PROPERTY DELTAPORT_COMPONENTS "")
 
 add_library(deltaport_build_options INTERFACE)
 target_compile_options(deltaport_build_options INTERFACE -Wall -Wextra $<$<BOOL:${DELTAPORT_WERROR}>:-Werror>)
-if(NOT DELTAPORT_ENABLE_CUDA)
+if(DELTAPORT_ENABLE_CUDA)
+  # nvcc only warns when device code calls a host function, and then leaves the call out of the kernel.
+  target_compile_options(deltaport_build_options INTERFACE
+    "SHELL:$<$<COMPILE_LANGUAGE:CXX>:-Xcudafe --diag_error=20011>" "SHELL:$<$<COMPILE_LANGUAGE:CXX>:-Xcudafe --diag_error=20014>")
+else()
   # GCC 12 sees overlapping copies in "text" + std::string where there are none (its bug 105651).
   target_compile_options(deltaport_build_options INTERFACE -Wshadow $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 endif()

@@ -13,10 +13,14 @@ using testing::small_lm_config;
 using testing::SmallLm;
 
 int driver_allocations = 0;
+std::string last_allocation;
 std::vector<std::string> global_fences;
 
-void count_allocation(const Kokkos_Profiling_SpaceHandle, const char*, const void*, const std::uint64_t) {
+void count_allocation(const Kokkos_Profiling_SpaceHandle space, const char* name, const void*,
+                      const std::uint64_t bytes) {
+  if (bytes == 0) return;  // before release 5.2 Kokkos announces the scratch that a team kernel does not use
   ++driver_allocations;
+  last_allocation = concat(name, " in ", space.name, ", ", bytes, " bytes");
 }
 // The low 24 bits of the device identity name the stream; zero stands for all of them.
 void note_fence(const char* name, const std::uint32_t device, std::uint64_t*) {
@@ -63,7 +67,7 @@ TEST(HybridLmMemory, SteadyStepsNeitherAllocateNorFenceGlobally) {
   {
     const KokkosWatch watch;
     for (int i = 0; i < 3; ++i) step();
-    EXPECT_EQ(driver_allocations, 0);
+    EXPECT_EQ(driver_allocations, 0) << last_allocation;
     EXPECT_TRUE(global_fences.empty()) << global_fences.front();
   }
   runtime.fence("steps done");

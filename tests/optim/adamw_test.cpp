@@ -194,10 +194,12 @@ TYPED_TEST(AdamWTest, CountOfUpdatesCanBeRestored) {
   Fixture<TypeParam> straight, resumed;
   straight.set_gradients(0);
   straight.step(1e-2);
+  straight.runtime.fence("test: another stream reads it now");
   copy(resumed.runtime.compute(), resumed.parameters.flat_values(), straight.parameters.flat_values());
   copy(resumed.runtime.compute(), resumed.optimizer->exp_avg(), straight.optimizer->exp_avg());
   copy(resumed.runtime.compute(), resumed.optimizer->exp_avg_sq(), straight.optimizer->exp_avg_sq());
   resumed.optimizer->set_updates(resumed.runtime, 1);
+  resumed.runtime.fence("test: the source may change now");
   for (Fixture<TypeParam>* f : {&straight, &resumed}) {
     f->set_gradients(1);
     f->step(1e-2);

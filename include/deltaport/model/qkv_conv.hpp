@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <Kokkos_Core.hpp>
 #include <cstdint>
 
 #include "deltaport/config/run_config.hpp"
@@ -22,9 +23,9 @@ struct QkvShape {
 
   /// The heads of a GDN or GDN2 mixer. Throws ConfigError unless all are positive and HV is a multiple of H.
   static QkvShape of(const LinearMixerConfig& config);
-  std::int64_t keys() const { return key_heads * key_dim; }        ///< H K
-  std::int64_t values() const { return value_heads * value_dim; }  ///< HV V
-  std::int64_t channels() const { return 2 * keys() + values(); }
+  KOKKOS_INLINE_FUNCTION std::int64_t keys() const { return key_heads * key_dim; }        ///< H K
+  KOKKOS_INLINE_FUNCTION std::int64_t values() const { return value_heads * value_dim; }  ///< HV V
+  KOKKOS_INLINE_FUNCTION std::int64_t channels() const { return 2 * keys() + values(); }
 };
 
 template <class T>
