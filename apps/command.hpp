@@ -12,12 +12,12 @@ struct Invocation {
   char*** argv;
 };
 
-/// Body of the chosen subcommand; runs after parsing, returns the process's exit code. It starts MPI and Kokkos itself
-/// when it needs them, so that commands without kernels answer at once.
+/// Body of the chosen subcommand; runs after parsing, returns the process's exit code. It starts MPI and
+/// Kokkos itself when it needs them, so that commands without kernels answer at once.
 using Action = std::function<int()>;
 
-/// Each subcommand lives in one file and adds itself: declares its options on a new subcommand of `parent` and sets
-/// `action` from the subcommand's callback.
+/// Each subcommand lives in one file and adds itself: declares its options on a new subcommand of `parent` and
+/// sets `action` from the subcommand's callback.
 using AddCommand = void (*)(CLI::App& parent, const Invocation& invocation, Action& action);
 
 void add_validate(CLI::App& parent, const Invocation& invocation, Action& action);

@@ -10,17 +10,10 @@ namespace {
 
 // In the order of a user's way: check, prepare, train, look, measure. A command is listed once its file exists.
 constexpr deltaport::app::AddCommand commands[] = {
-    deltaport::app::add_validate,
-    deltaport::app::add_print_config,
-    deltaport::app::add_schema,
-    deltaport::app::add_plan,
-    deltaport::app::add_data,
-    deltaport::app::add_train,
-    deltaport::app::add_generate,
-    deltaport::app::add_report,
-    deltaport::app::add_op,
-    deltaport::app::add_bench,
-    deltaport::app::add_info,
+    deltaport::app::add_validate, deltaport::app::add_print_config, deltaport::app::add_schema,
+    deltaport::app::add_plan,     deltaport::app::add_data,         deltaport::app::add_train,
+    deltaport::app::add_generate, deltaport::app::add_report,       deltaport::app::add_op,
+    deltaport::app::add_bench,    deltaport::app::add_info,
 };
 
 int run(int argc, char** argv) {
@@ -29,12 +22,12 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", deltaport::version);
   app.footer(
-      "Exit codes: 0 fine, 1 failure, 2 bad input, 3 non-finite loss, 4 data, 5 checkpoint, 6 communication,\n"
+      "Exit codes: 0 fine, 1 failure, 2 bad input, 3 non-finite loss, 4 data, 5 checkpoint, 6 "
+      "communication,\n"
       "85 stopped by a signal after a checkpoint (start the same command again).");
   deltaport::app::Action action;
   const deltaport::app::Invocation invocation{&argc, &argv};
-  for (const auto add : commands)
-    add(app, invocation, action);
+  for (const auto add : commands) add(app, invocation, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -68,7 +68,7 @@ struct GatedNormBackward {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void backward_row(const TeamMember& team, std::int64_t row,
-                                           Accumulate<T>* sums) const {
+                                                Accumulate<T>* sums) const {
     using A = Accumulate<T>;
     const T* from = x + row * width;
     const T* d = dy + row * width;

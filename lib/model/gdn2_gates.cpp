@@ -53,7 +53,7 @@ struct GatesForward {
     sigmoid_row(team, shape.values(), w_in + t * w_stride, w + t * shape.values());
   }
   static KOKKOS_FORCEINLINE_FUNCTION void sigmoid_row(const TeamMember& team, std::int64_t n, const T* from,
-                                                 T* to) {
+                                                      T* to) {
     row_for(team, n, [=](std::int64_t c) { to[c] = sigmoid(from[c]); });
   }
 };
@@ -116,8 +116,8 @@ struct SigmoidBackward {
     through(team, keys, b + t * keys, db_out + t * keys, db + t * db_stride);
     through(team, values, w + t * values, dw_out + t * values, dw + t * dw_stride);
   }
-  static KOKKOS_FORCEINLINE_FUNCTION void through(const TeamMember& team, std::int64_t n, const T* s, const T* d,
-                                             T* to) {
+  static KOKKOS_FORCEINLINE_FUNCTION void through(const TeamMember& team, std::int64_t n, const T* s,
+                                                  const T* d, T* to) {
     row_for(team, n, [=](std::int64_t c) { to[c] = d[c] * s[c] * (T(1) - s[c]); });
   }
 };

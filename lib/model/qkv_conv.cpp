@@ -64,8 +64,8 @@ namespace {
 // Convolution, SiLU and normalisation of one segment of one token, shared by training and decoding.
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION void convolve_segment(const TeamMember& team, const qkv::Segment& part,
-                                             const qkv::TapTable<T>& taps, const qkv::Window<T>& in, T* out,
-                                             Accumulate<T>* rstd) {
+                                                  const qkv::TapTable<T>& taps, const qkv::Window<T>& in,
+                                                  T* out, Accumulate<T>* rstd) {
   using A = Accumulate<T>;
   const T* w0 = taps.tap(0, part.channel);
   const T* w1 = taps.tap(1, part.channel);

@@ -30,8 +30,8 @@ struct ConvolveBackward {
 
   // Gradient of one token's pre-activation into `row`; `unit` is room for the normalised output.
   KOKKOS_FORCEINLINE_FUNCTION void pre_activation_gradient(const TeamMember& team, const qkv::Segment& part,
-                                                      std::int64_t index, std::int64_t t,
-                                                      const qkv::Window<T>& in, T* row, T* unit) const {
+                                                           std::int64_t index, std::int64_t t,
+                                                           const qkv::Window<T>& in, T* row, T* unit) const {
     using A = Accumulate<T>;
     const std::int64_t heads = part.part == 2 ? shape.value_heads : shape.key_heads;
     const T* dy = dout[part.part] + (t * heads + part.head) * part.width;
@@ -57,7 +57,8 @@ struct ConvolveBackward {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add_weight_gradient(const TeamMember& team, const qkv::Segment& part,
-                                                  const qkv::Window<T>& in, const T* row, T* sums) const {
+                                                       const qkv::Window<T>& in, const T* row,
+                                                       T* sums) const {
     const std::int64_t n = part.width;
     const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
     row_for(team, n, [=](std::int64_t c) {
@@ -69,8 +70,8 @@ struct ConvolveBackward {
   }
 
   // dx of token u from the pre-activation gradients of u .. u + 3, as far as the document reaches.
-  KOKKOS_FORCEINLINE_FUNCTION void input_gradient(const TeamMember& team, const qkv::Segment& part, std::int64_t u,
-                                             const T* ring) const {
+  KOKKOS_FORCEINLINE_FUNCTION void input_gradient(const TeamMember& team, const qkv::Segment& part,
+                                                  std::int64_t u, const T* ring) const {
     const T* d[max_taps];
     for (int j = 0; j < max_taps; ++j) {
       const bool reaches = j == 0 || (u + j < tokens && positions[u + j] >= j);

@@ -55,7 +55,7 @@ struct Window {
 
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION Window<T> window(const T* x, std::int64_t stride, const TapTable<T>& taps,
-                                        std::int64_t t, std::int64_t position, std::int64_t channel) {
+                                             std::int64_t t, std::int64_t position, std::int64_t channel) {
   Window<T> result;
   for (int j = 0; j < max_taps; ++j)
     result.back[j] = position >= j ? x + (t - j) * stride + channel : taps.zeros(channel);

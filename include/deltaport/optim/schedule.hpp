@@ -16,9 +16,9 @@ namespace deltaport {
 ///   wsd, s <= B:                     peak,                 B = max(W, total_steps - schedule.decay)
 ///        s > B:                      peak (1 - (1 - r) p), p = (s - B) / (total_steps - B)
 ///
-/// p is clamped to [0, 1]: the last step has exactly peak r, and so have steps beyond the end. A warm-up as long as the run
-/// never leaves it. wsd with decay = 0 keeps the peak. Host only, no state: step and configuration are everything. Throws
-/// ConfigError for negative steps, lengths or rates and for r outside [0, 1].
+/// p is clamped to [0, 1]: the last step has exactly peak r, and so have steps beyond the end. A warm-up as
+/// long as the run never leaves it. wsd with decay = 0 keeps the peak. Host only, no state: step and
+/// configuration are everything. Throws ConfigError for negative steps, lengths or rates and for r outside [0, 1].
 double learning_rate(const ScheduleConfig& schedule, double peak, std::int64_t total_steps,
                      std::int64_t step);
 

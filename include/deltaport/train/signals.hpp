@@ -18,10 +18,10 @@ struct Decision {
 };
 
 /// Listens, for the length of its scope, to
-///   SIGTERM, SIGUSR1, SIGINT    write a checkpoint and stop (a second SIGINT ends the process at once, code 130)
+///   SIGTERM, SIGUSR1, SIGINT    write a checkpoint and stop (a second SIGINT ends the process at once)
 ///   SIGUSR2                     write a checkpoint and go on
 ///   <run_dir>/STOP              as SIGTERM, and
-///   <run_dir>/CHECKPOINT_NOW    as SIGUSR2: for systems where signals do not reach the ranks; removed when obeyed
+///   <run_dir>/CHECKPOINT_NOW    as SIGUSR2, where signals do not reach the ranks; removed when obeyed
 /// Handlers only set a flag. One object at a time per process (throws Error for a second).
 class SignalWatch {
  public:
