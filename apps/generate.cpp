@@ -62,6 +62,10 @@ int generate(const Options& options) {
   const auto tokenizer_owner = tokenizer_of(state, checkpoint);
   const Tokenizer& tokenizer = *tokenizer_owner;
 
+  DELTAPORT_VALIDATE(config.model.vocab_size >= tokenizer.vocab_size(), ConfigError, checkpoint.string(),
+                     ": the model's vocabulary of ", config.model.vocab_size,
+                     " is smaller than the tokenizer's ", tokenizer.vocab_size(),
+                     ": its text cannot be read back");
   Runtime runtime;
   HybridLm<float> model(config.model, lm_options(config));
   model.parameters().allocate(runtime);
@@ -106,7 +110,9 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
       ->add_option("--top-p", options->sampling.top_p,
                    "Keep the most likely tokens that reach this probability")
       ->capture_default_str();
-  command->add_option("--seed", options->sampling.seed, "Seed of the draws")->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "Seed of the draws")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->callback([=, &action] {
     action = [=]() -> int {
       return run_session(*invocation.argc, *invocation.argv, {},

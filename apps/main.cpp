@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
@@ -28,12 +29,24 @@ int run(int argc, char** argv) {
   deltaport::app::Action action;
   const deltaport::app::Invocation invocation{&argc, &argv};
   for (const auto add : commands) add(app, invocation, action);
+  const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+  const auto known = app.get_subcommands([](CLI::App*) { return true; });
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), named)) {
+    std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'; deltaport --help lists them\n", argv[1]);
+    return static_cast<int>(deltaport::ExitCode::bad_input);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : static_cast<int>(deltaport::ExitCode::bad_input);
   }
-  return action ? action() : 0;
+  const int code = action ? action() : 0;
+  // A full disk behind standard output shows only here.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fprintf(stderr, "deltaport: error: standard output could not be written\n");
+    return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
+  }
+  return code;
 }
 
 }  // namespace

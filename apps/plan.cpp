@@ -15,9 +15,9 @@ void add_plan(CLI::App& parent, const Invocation&, Action& action) {
   auto memory = std::make_shared<double>(0.0);
   command->add_option("--ranks", *ranks, "Ranks that will train together")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--memory-gib", *memory, "Memory of one rank in GiB: tells whether the run fits")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 1e9));
   accept_config(*command);
   command->callback([=, &action] {
     action = [=]() -> int {

@@ -38,6 +38,9 @@ void report_unknown_key(const std::string& section, const std::string& name, con
 /// "'a' or 'b'", at most three of them.
 std::string list_paths(const std::vector<std::string>& paths);
 
+/// Reports the first byte of `text` that is no UTF-8 text or a control character; true when there is none.
+bool check_text(const std::string& text, Location at, Diagnostics& diagnostics);
+
 /// Reads --key=value, --key value and --set key=value.
 void read_overrides(const std::vector<std::string>& overrides, Layer& layer, Diagnostics& diagnostics);
 

@@ -45,6 +45,7 @@ void report_unknown_path(const std::string& path, const Location& where, Diagnos
 
 void assign(const std::string& path, const std::string& text, const Location& where,
             const LayerSource& source, Layer& layer, Diagnostics& diagnostics) {
+  if (!check_text(text, where, diagnostics)) return;
   if (find_field(path) == nullptr && (path.empty() || !is_section(path))) {
     report_unknown_path(path, where, diagnostics);
     return;

@@ -35,6 +35,8 @@ std::size_t character_bytes(const std::string& text, std::size_t i) {
   return 0;
 }
 
+}  // namespace
+
 // yaml-cpp stops without a word at some control bytes, so they are refused first.
 bool check_text(const std::string& text, Location at, Diagnostics& diagnostics) {
   std::size_t line_begin = 0;
@@ -58,6 +60,8 @@ bool check_text(const std::string& text, Location at, Diagnostics& diagnostics) 
   }
   return true;
 }
+
+namespace {
 
 std::string line_of(const std::string& text, int line) {
   std::istringstream in(text);

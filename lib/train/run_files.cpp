@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run_files.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -22,7 +26,44 @@ void write(const std::filesystem::path& path, const std::string& text) {
 }  // namespace
 
 std::string original_name(std::size_t index, const SourceText& file) {
-  return concat(index, "-", std::filesystem::path(file.path).filename().string());
+  std::string name = std::filesystem::path(file.path).filename().string();
+  for (char& c : name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+    if (!plain) c = '_';
+  }
+  return concat(index, "-", name);
+}
+
+RunLock::RunLock(const std::string& run_dir) {
+  std::error_code error;
+  std::filesystem::create_directories(run_dir, error);
+  DELTAPORT_VALIDATE(!error, ConfigError, "cannot create ", run_dir, ": ", error.message(),
+                     "; choose another run.dir");
+  const std::string path = run_dir + "/lock";
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  DELTAPORT_VALIDATE(descriptor_ >= 0, ConfigError, "cannot write ", path, ": ", std::strerror(errno),
+                     "; choose another run.dir");
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(descriptor_);
+  descriptor_ = -1;
+  // File systems without locks (some network mounts) are no reason to refuse a run.
+  DELTAPORT_VALIDATE(reason != EWOULDBLOCK, ConfigError, run_dir,
+                     " is in use by another run; wait for it, or choose another run.dir");
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool holds_earlier_run(const std::string& run_dir, const std::string& checkpoint_folder) {
+  std::error_code ignored;
+  const auto metrics = std::filesystem::file_size(run_dir + "/metrics.jsonl", ignored);
+  if (!ignored && metrics > 0) return true;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint_folder, ignored))
+    if (entry.path().filename().string().starts_with("step-")) return true;
+  return false;
 }
 
 void write_run_files(const std::string& run_dir, const LoadedConfig& loaded) {

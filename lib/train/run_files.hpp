@@ -7,6 +7,22 @@
 
 namespace deltaport::train {
 
+/// Keeps a second process out of a run's folder for the length of a scope (an advisory lock on <run_dir>/lock; gone with
+/// the process, however it ends). Creates the folder. Throws ConfigError when another process holds it.
+class RunLock {
+ public:
+  explicit RunLock(const std::string& run_dir);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Whether the folders hold metrics or checkpoints, usable or not.
+bool holds_earlier_run(const std::string& run_dir, const std::string& checkpoint_folder);
+
 /// "0-train.yaml": name under which a configuration file is kept. Numbered in the order of merging, because
 /// two folders may hold files of the same name.
 std::string original_name(std::size_t index, const SourceText& file);

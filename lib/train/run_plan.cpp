@@ -45,7 +45,12 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
   plan.parameters = parameter_breakdown(config.model);
   plan.parameter_count = parameter_count(config.model);
   plan.tokens_per_step = config.train.global_batch_tokens;
-  plan.total_tokens = plan.tokens_per_step * config.train.steps;
+  DELTAPORT_VALIDATE(!__builtin_mul_overflow(plan.tokens_per_step, config.train.steps, &plan.total_tokens),
+                     ConfigError, "train.steps x train.global_batch_tokens is beyond 2^63 tokens");
+  DELTAPORT_VALIDATE(
+      plan.parameter_count > 0 && plan.parameter_count < (std::int64_t{1} << 50), ConfigError,
+      "the model would have more than 2^50 parameters; check model.hidden_size, intermediate_size, "
+      "vocab_size and num_hidden_layers");
   // As the buffers are: padded to 64 elements between parameters.
   const HybridLm<float> model(config.model, lm_options(config));
   const auto flat = model.parameters().flat_size() * static_cast<std::int64_t>(sizeof(float));
@@ -59,12 +64,17 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
 std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes) {
   const std::int64_t samples = config.train.global_batch_tokens / (config.data.seq_len * ranks);
   RunConfig trial = config;
-  for (std::int64_t micro_batch = samples; micro_batch >= 1; --micro_batch) {
-    if (samples % micro_batch != 0) continue;
-    trial.train.micro_batch = micro_batch;
-    if (make_plan(trial, ranks).total_bytes() <= bytes) return micro_batch;
+  std::int64_t best = 0;
+  // Divisors come in pairs (d, samples / d); no batch can be larger than what its tokens' ids alone take.
+  for (std::int64_t d = 1; d <= samples / d; ++d) {
+    if (samples % d != 0) continue;
+    for (const std::int64_t micro_batch : {d, samples / d}) {
+      if (micro_batch <= best || micro_batch > bytes / config.data.seq_len) continue;
+      trial.train.micro_batch = micro_batch;
+      if (make_plan(trial, ranks).total_bytes() <= bytes) best = micro_batch;
+    }
   }
-  return 0;
+  return best;
 }
 
 std::string plan_text(const RunPlan& plan, const RunConfig& config, double memory_gib) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "deltaport/config/checks.hpp"
+#include "deltaport/config/schema.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/data/metadata.hpp"
 #include "train/number_format.hpp"
@@ -23,6 +24,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr std::int64_t most_skipped_in_a_row = 10;
+
 // The tokenizer that all sources were prepared with; "unknown" when they differ or do not say.
 std::string tokenizer_of(const DataConfig& data) {
   std::string name;
@@ -33,6 +36,25 @@ std::string tokenizer_of(const DataConfig& data) {
     name = own;
   }
   return name;
+}
+
+// A prepared data set says its largest id: a vocabulary that is too small shows before the first step.
+void check_vocabulary(const DataConfig& data, std::int64_t vocab_size) {
+  for (const auto* sources : {&data.train, &data.valid})
+    for (const DataSource& source : *sources) {
+      const auto metadata = read_metadata(source.path);
+      DELTAPORT_VALIDATE(!metadata || metadata->max_id < vocab_size, DataError, source.path,
+                         ".meta.json: token id ", metadata->max_id, " does not fit model.vocab_size ",
+                         vocab_size);
+    }
+}
+
+std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const std::string& run_dir) {
+  std::unique_ptr<train::RunLock> lock;
+  communicator.agree([&] {
+    if (communicator.is_root()) lock = std::make_unique<train::RunLock>(run_dir);
+  });
+  return lock;
 }
 
 }  // namespace
@@ -47,9 +69,17 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
       runtime_(runtime),
       loaded_(loaded),
       config_(loaded.config),
+      signals_(loaded.config.run.dir),
+      lock_(lock_run(communicator, loaded.config.run.dir)),
       run_(communicator, runtime, loaded.config),
       start_(std::chrono::steady_clock::now()) {
+  for (const std::string& key : options.allowed_changes) {
+    const auto keys = key_paths();
+    DELTAPORT_VALIDATE(std::find(keys.begin(), keys.end(), key) != keys.end(), ConfigError,
+                       "--allow-config-change: '", key, "' is no key of the configuration");
+  }
   communicator.agree([&] {
+    check_vocabulary(config_.data, config_.model.vocab_size);
     const std::string tokenizer = tokenizer_of(config_.data);
     state_.extra_json = nlohmann::json{{"tokenizer", tokenizer}}.dump();
     // A token of the byte tokenizer is a byte; other tokenizers have no fixed ratio.
@@ -74,11 +104,11 @@ Trainer::~Trainer() = default;
 void Trainer::resume(const TrainerOptions& options) {
   const std::string& from = config_.checkpoint.resume;
   if (from == "none") {
-    const std::string folder = checkpoint_folder(config_);
     communicator_.agree([&] {
-      DELTAPORT_VALIDATE(
-          !communicator_.is_root() || !find_latest(folder), ConfigError, folder,
-          " holds checkpoints of an earlier run; go on with --resume, or choose another run.dir");
+      const bool used =
+          communicator_.is_root() && train::holds_earlier_run(config_.run.dir, checkpoint_folder(config_));
+      DELTAPORT_VALIDATE(!used, ConfigError, config_.run.dir,
+                         " holds an earlier run; go on with --resume, or choose another run.dir");
     });
     return;
   }
@@ -154,14 +184,13 @@ void Trainer::open_console() {
 }
 
 ExitCode Trainer::run() {
-  SignalWatch signals(config_.run.dir);
   if (config_.eval.at_start && state_.step == 0) evaluate();
   while (state_.step < config_.train.steps) {
     train_step();
     const auto due = [this](std::int64_t every) { return every > 0 && state_.step % every == 0; };
     const bool last = state_.step == config_.train.steps;
     if (!last && due(config_.eval.every)) evaluate();
-    const Decision decision = signals.decide(communicator_);
+    const Decision decision = signals_.decide(communicator_);
     if (decision.request != Request::none && !last) {
       save(decision.cause);
       if (decision.request == Request::checkpoint_and_stop) {
@@ -173,6 +202,8 @@ ExitCode Trainer::run() {
     }
   }
   if (config_.eval.at_end) evaluate();
+  DELTAPORT_VALIDATE(skipped_in_a_row_ == 0, NonFiniteError, "the run ended on ", skipped_in_a_row_,
+                     " steps that were not finite; no checkpoint was written after them");
   save("");
   if (console_) console_->finish();
   return ExitCode::success;
@@ -202,11 +233,16 @@ void Trainer::train_step() {
   }
   if (metrics_) metrics_->write(metrics);
   if (console_) console_->step(metrics);
+  skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
                      ": loss ", result.loss, ", gradient norm ", result.grad_norm,
                      ". The update was not applied. Lower optimizer.lr, lengthen schedule.warmup, or set "
                      "train.on_nonfinite: skip");
+  DELTAPORT_VALIDATE(skipped_in_a_row_ < most_skipped_in_a_row, NonFiniteError, "step ", state_.step, ": ",
+                     skipped_in_a_row_,
+                     " updates in a row were skipped because loss or gradient norm was not finite; "
+                     "the weights do not recover. Go on from the last checkpoint with a lower optimizer.lr");
   note(concat("step ", state_.step, ": loss or gradient norm is not finite, update skipped"));
 }
 
@@ -222,6 +258,11 @@ void Trainer::evaluate() {
 
 void Trainer::save(const std::string& why) {
   if (saved_step_ == state_.step) return;
+  if (skipped_in_a_row_ > 0) {
+    // Perhaps the weights are ruined: such a checkpoint must not push out a good one.
+    note(concat("no checkpoint at step ", state_.step, ": its loss or gradient norm was not finite"));
+    return;
+  }
   const auto begin = std::chrono::steady_clock::now();
   state_.wall_seconds = earlier_seconds_ + seconds_since(start_);
   RetentionPolicy retention{config_.checkpoint.keep_last, {}};

@@ -40,6 +40,11 @@ TEST(Environment, SwitchesOfTheProgramAreNoKeys) {
   EXPECT_TRUE(loaded.environment.empty());
 }
 
+TEST(Environment, ValuesMustBeText) {
+  EXPECT_TRUE(has(argument_report({}, {{"DELTAPORT_RUN__NAME", "a\xff"}}), "byte 255 is not UTF-8 text"));
+  EXPECT_TRUE(has(argument_report({"--run.name=a\xff"}, {}), "byte 255 is not UTF-8 text"));
+}
+
 TEST(Environment, WrongValuesNameTheVariable) {
   EXPECT_TRUE(
       has(argument_report({}, {{"DELTAPORT_TRAIN__STEPS", "x"}}),

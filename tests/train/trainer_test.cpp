@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "deltaport/data/metadata.hpp"
+#include "train/run_files.hpp"
 #include "train/small_run.hpp"
 
 namespace deltaport {
@@ -160,7 +162,59 @@ TEST_F(TrainerTest, StopsOrGoesOnWhenTheLossIsNotFinite) {
     EXPECT_EQ(e.exit_code(), ExitCode::non_finite);
     EXPECT_NE(std::string(e.what()).find("optimizer.lr"), std::string::npos);
   }
-  EXPECT_EQ(run_job(config(skip)), ExitCode::success);
+  // Skipping goes on to the last step, but ruined weights are neither saved nor called a success.
+  EXPECT_THROW(run_job(config(skip)), Error);
+  Communicator::world().barrier();
+  EXPECT_EQ(read_metrics(*folder_ / "skip/metrics.jsonl").steps.size(), 4u);
+  EXPECT_FALSE(find_latest(*folder_ / "skip/checkpoints"));
+}
+
+TEST_F(TrainerTest, OneRunAtATimeMayUseAFolder) {
+  const LoadedConfig loaded = config({run_dir("run"), "--train.steps=1", "--schedule.warmup=0"});
+  const Communicator world = Communicator::world();
+  {
+    std::unique_ptr<train::RunLock> other;
+    if (world.is_root()) other = std::make_unique<train::RunLock>(*folder_ / "run");
+    world.barrier();
+    EXPECT_THROW(run_job(loaded), Error);
+    world.barrier();
+  }
+  world.barrier();
+  EXPECT_EQ(run_job(loaded), ExitCode::success);
+}
+
+TEST_F(TrainerTest, AVocabularyThatIsTooSmallShowsBeforeTheFirstStep) {
+  const Communicator world = Communicator::world();
+  TokenFileMetadata metadata;
+  metadata.tokenizer = "byte";
+  metadata.vocab_size = 257;
+  metadata.max_id = 256;
+  if (world.is_root()) std::ofstream(*folder_ / "train.meta.json") << to_json(metadata);
+  world.barrier();
+  try {
+    run_job(config({run_dir("run"), "--model.vocab_size=256"}));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::data);
+    EXPECT_NE(std::string(e.what()).find("model.vocab_size 256"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(TrainerTest, KeepsConfigurationFilesOfAnyName) {
+  const Communicator world = Communicator::world();
+  if (world.is_root())
+    std::filesystem::copy(*folder_ / "run.yaml", *folder_ /
+                                                     "my run\xff"
+                                                     ".yaml");
+  world.barrier();
+  LoadRequest request;
+  request.files = {*folder_ /
+                   "my run\xff"
+                   ".yaml"};
+  request.overrides = {run_dir("run"), "--train.steps=1", "--schedule.warmup=0"};
+  request.environment = std::map<std::string, std::string>{};
+  EXPECT_EQ(run_job(load_config(request)), ExitCode::success);
+  EXPECT_TRUE(std::filesystem::exists(*folder_ / "run/config.original/0-my_run_.yaml"));
 }
 
 TEST_F(TrainerTest, KeepsTheConfigurationBesideTheRun) {

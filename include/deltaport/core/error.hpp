@@ -15,7 +15,7 @@ enum class ExitCode : int {
   non_finite = 3,  ///< loss or gradient norm became NaN or infinite
   data = 4,        ///< token files missing, damaged or unfit for the model
   checkpoint = 5,  ///< no usable checkpoint, or one that could not be written
-  comm = 6,        ///< MPI failure or a rank that stopped answering
+  comm = 6,        ///< communication between ranks failed
   requeue = 85,    ///< stopped by a signal after writing a checkpoint; start the same command again
 };
 

@@ -18,6 +18,10 @@
 
 namespace deltaport {
 
+namespace train {
+class RunLock;
+}
+
 struct TrainerOptions {
   /// Keys that may differ between the configuration and the checkpoint that is resumed, e.g. "train.steps".
   std::vector<std::string> allowed_changes;
@@ -38,7 +42,8 @@ class Trainer {
   ~Trainer();
 
   /// Trains to the last step. Returns ExitCode::success, or ExitCode::requeue when a signal stopped it after
-  /// a checkpoint. Throws NonFiniteError when the loss stops being finite (train.on_nonfinite: stop).
+  /// a checkpoint. Throws NonFiniteError when the loss stops being finite
+  /// (train.on_nonfinite: stop), or ten steps in a row or the last one were not finite (skip).
   ExitCode run();
 
   TrainingRun<float>& training() { return run_; }
@@ -60,11 +65,14 @@ class Trainer {
   Runtime& runtime_;
   const LoadedConfig& loaded_;
   const RunConfig& config_;
+  SignalWatch signals_;                   // before the data: a signal while loading counts
+  std::unique_ptr<train::RunLock> lock_;  // rank 0
   TrainingRun<float> run_;
   TrainingState state_;
   double bytes_per_token_ = 0.0;
   std::optional<std::string> resumed_from_;
   std::int64_t saved_step_ = -1;
+  std::int64_t skipped_in_a_row_ = 0;
   EvalResult last_evaluation_;
   double earlier_seconds_ = 0.0;
   std::chrono::steady_clock::time_point start_;
