@@ -149,7 +149,10 @@ NodePtr parse_inline_value(const std::string& text, const Location& where, Diagn
     diagnostics.error(where, report.substr(begin + 9, report.find('\n', begin) - begin - 9));
     return nullptr;
   }
-  if (!node) node = std::make_shared<Node>();
+  if (!node) {  // no text: nothing that set_place() would take for its own
+    node = std::make_shared<Node>();
+    node->where = where;
+  }
   set_place(*node, where);
   return node;
 }

@@ -67,8 +67,21 @@ TEST(Overrides, WrongValuesHaveThePlaceOfTheArgument) {
                   "valid YAML"));
   EXPECT_TRUE(has(argument_report({"--train.steps=''"}),
                   "'train.steps' must be an integer, found the quoted text ''"));
-  EXPECT_TRUE(has(argument_report({"--train.steps="}), "'train.steps' must be an integer, found nothing"));
   EXPECT_TRUE(has(argument_report({"--train=5"}), "'train' is a section, found '5'"));
+}
+
+TEST(Overrides, EmptyValuesHaveThePlaceOfTheArgument) {
+  EXPECT_TRUE(has(argument_report({"--train.steps="}),
+                  "<command line>:--train.steps: error: 'train.steps' must be an integer, found nothing"));
+  EXPECT_TRUE(
+      has(argument_report({"--set", "train.steps="}),
+          "<command line>:--set train.steps: error: 'train.steps' must be an integer, found nothing"));
+  EXPECT_TRUE(has(argument_report({"--train="}), "<command line>:--train: error: 'train' is a section"));
+  EXPECT_TRUE(has(argument_report({"--optimizer.betas="}), "<command line>:--optimizer.betas: error: "));
+  EXPECT_TRUE(has(argument_report({"--train.steps= # none"}), "<command line>:--train.steps: error: "));
+  EXPECT_TRUE(
+      has(argument_report({}, {{"DELTAPORT_TRAIN__STEPS", ""}}),
+          "<environment>:DELTAPORT_TRAIN__STEPS: error: 'train.steps' must be an integer, found nothing"));
 }
 
 TEST(Overrides, IncompleteArguments) {
