@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -17,6 +18,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Two spellings of one prefix ("d", "./d", a link to its folder) give the same path here.
+std::filesystem::path canonical_prefix(const std::string& prefix) {
+  std::error_code ignored;
+  const auto absolute = std::filesystem::absolute(prefix, ignored);
+  const auto canonical = std::filesystem::weakly_canonical(absolute, ignored);
+  return ignored ? absolute.lexically_normal() : canonical;
+}
+
 void check_options(const PrepareOptions& o) {
   DELTAPORT_VALIDATE(!o.inputs.empty(), ConfigError, "no input; name files or folders");
   DELTAPORT_VALIDATE(!o.extensions.empty(), ConfigError,
@@ -30,7 +39,10 @@ void check_options(const PrepareOptions& o) {
                      o.valid_fraction, "; expected more than 0 and less than 1");
   DELTAPORT_VALIDATE((o.valid_fraction > 0.0) == !o.valid_output.empty(), ConfigError,
                      "a validation split needs both a fraction and an output prefix of its own");
-  DELTAPORT_VALIDATE(o.output != o.valid_output, ConfigError, "both outputs have the prefix ", o.output);
+  DELTAPORT_VALIDATE(
+      o.valid_output.empty() || canonical_prefix(o.output) != canonical_prefix(o.valid_output), ConfigError,
+      "both outputs have the prefix ", o.output,
+      o.output == o.valid_output ? std::string() : concat(" (also written as ", o.valid_output, ")"));
 }
 
 int thread_count(int asked) {

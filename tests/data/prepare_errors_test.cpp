@@ -173,5 +173,22 @@ TEST(PrepareErrors, GzipMutations) {
 }
 #endif
 
+TEST(PrepareErrors, OneSpotForBothOutputsInAnySpelling) {
+  const Scratch scratch;
+  const std::string input = scratch.write("in.txt", "text");
+  std::filesystem::create_directories(scratch.path("out/sub"));
+  std::filesystem::create_directory_symlink("out", scratch.path("link"));
+  PrepareOptions options = options_for(scratch, {input});
+  options.valid_fraction = 0.5;
+  for (const char* same : {"out/data", "out/./data", "out//data", "out/sub/../data", "link/data"}) {
+    options.valid_output = scratch.path(same);
+    const std::string error = error_of<ConfigError>([&] { prepare(options); });
+    EXPECT_TRUE(contains(error, "both outputs have the prefix " + options.output)) << same << ": " << error;
+  }
+  const auto relative = std::filesystem::relative(options.output);
+  options.valid_output = relative.string();
+  EXPECT_TRUE(contains(error_of<ConfigError>([&] { prepare(options); }), "both outputs")) << relative;
+}
+
 }  // namespace
 }  // namespace deltaport::test
