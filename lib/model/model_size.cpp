@@ -22,12 +22,25 @@ std::string component_of(const ModelConfig& config, const std::string& name) {
   return name.find(".mlp.") != std::string::npos ? "mlps" : "norms";
 }
 
+// Far above any machine, and far enough below 2^63 that sums of such amounts are numbers still.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 55;
+
+void check_countable(std::int64_t bytes) {
+  DELTAPORT_VALIDATE(bytes <= most_bytes, ConfigError,
+                     "the activations of one micro-batch would take more than 2^55 bytes; check "
+                     "train.micro_batch, data.seq_len and the sizes under model");
+}
+
 // A table whose lines appear in a fixed order and only when they hold something.
 class SizeTable {
  public:
   void add(const std::string& component, std::int64_t amount) {
     for (SizeEntry& entry : entries_)
       if (entry.component == component) entry.amount += amount;
+  }
+  void add_bytes(const std::string& component, std::int64_t amount) {
+    add(component, amount);
+    for (const SizeEntry& entry : entries_) check_countable(entry.amount);
   }
   std::vector<SizeEntry> entries() const {
     std::vector<SizeEntry> result;
@@ -123,19 +136,24 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   const AttentionPerToken attention(config);
   SizeTable table;
   std::int64_t workspace = 0;
-  const auto elements = [&](std::int64_t count) { return tokens * count * element; };
+  const auto elements = [&](std::int64_t count) {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(tokens * element, count, &bytes)) bytes = most_bytes + 1;
+    check_countable(bytes);
+    return bytes;
+  };
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const LayerType type = config.layer_type(i);
     const bool linear = type != LayerType::attention;
-    table.add(mixer_names[static_cast<int>(type)],
-              elements(linear ? per_token.linear_saved(type) : attention.saved));
-    table.add("mlps", elements(per_token.hidden + 2 * per_token.inner));
+    table.add_bytes(mixer_names[static_cast<int>(type)],
+                    elements(linear ? per_token.linear_saved(type) : attention.saved));
+    table.add_bytes("mlps", elements(per_token.hidden + 2 * per_token.inner));
     workspace = std::max(
         workspace, elements(linear ? per_token.linear_workspace(type, config.linear) : attention.workspace));
   }
   // Every norm keeps its input, the residual stream, and one statistic per token.
-  table.add("norms", elements((2 * config.num_hidden_layers + 1) * (per_token.hidden + 1)));
-  table.add("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  table.add_bytes("norms", elements((2 * config.num_hidden_layers + 1) * (per_token.hidden + 1)));
+  table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
   const std::int64_t mlp = elements(3 * per_token.hidden + per_token.inner);
   const std::int64_t loss = elements(2 * per_token.hidden) +
                             tokens * static_cast<std::int64_t>(sizeof(double)) +

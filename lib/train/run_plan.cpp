@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
+#include "config/field.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/train/training_run.hpp"
 #include "train/number_format.hpp"
@@ -62,16 +64,25 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
 }
 
 std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes) {
+  const std::int64_t left = bytes - make_plan(config, ranks).static_bytes();
+  const auto activations = [&](std::int64_t tokens) {
+    return activation_size(config.model, tokens, Dtype::f32, lm_options(config));
+  };
+  // Saved activations grow with the tokens: beyond this many they alone take more. One pass counts its tokens in
+  // 32 bits, and the key has a range.
+  const std::int64_t most_tokens =
+      std::min<std::int64_t>(left / activations(1).saved_bytes(), std::numeric_limits<std::int32_t>::max());
+  const auto most = std::min(most_tokens / config.data.seq_len,
+                             static_cast<std::int64_t>(config::find_field("train.micro_batch")->range.most));
   const std::int64_t samples = config.train.global_batch_tokens / (config.data.seq_len * ranks);
-  RunConfig trial = config;
   std::int64_t best = 0;
-  // Divisors come in pairs (d, samples / d); no batch can be larger than what its tokens' ids alone take.
+  // Divisors come in pairs (d, samples / d).
   for (std::int64_t d = 1; d <= samples / d; ++d) {
     if (samples % d != 0) continue;
     for (const std::int64_t micro_batch : {d, samples / d}) {
-      if (micro_batch <= best || micro_batch > bytes / config.data.seq_len) continue;
-      trial.train.micro_batch = micro_batch;
-      if (make_plan(trial, ranks).total_bytes() <= bytes) best = micro_batch;
+      if (micro_batch <= best || micro_batch > most) continue;
+      const ActivationSize size = activations(micro_batch * config.data.seq_len);
+      if (size.saved_bytes() + size.workspace_bytes <= left) best = micro_batch;
     }
   }
   return best;

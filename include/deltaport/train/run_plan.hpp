@@ -26,7 +26,7 @@ struct RunPlan {
   std::int64_t total_bytes() const;
 };
 
-/// Throws ConfigError when `ranks` does not divide the batch. Allocates no tensor memory and needs no device.
+/// Throws ConfigError when `ranks` does not divide the batch, and when tokens, parameters or bytes are too many to count. Allocates no tensor memory and needs no device.
 RunPlan make_plan(const RunConfig& config, int ranks);
 
 /// Largest train.micro_batch that fits in `bytes` per rank and divides the batch; 0 when none does.

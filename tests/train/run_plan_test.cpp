@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/run_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "config/support.hpp"
+
+namespace deltaport {
+namespace {
+
+using test::has;
+
+RunConfig config_of(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"--model.preset=tiny", "--data.seq_len=64", "--train.micro_batch=1",
+                                        "--schedule.warmup=0", "--train.global_batch_tokens=1536"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return test::load_arguments(arguments).config;
+}
+
+std::int64_t bytes_with(RunConfig config, int ranks, std::int64_t micro_batch) {
+  config.train.micro_batch = micro_batch;
+  return make_plan(config, ranks).total_bytes();
+}
+
+std::string error_of(const RunConfig& config) {
+  try {
+    make_plan(config, 1);
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// 1536 tokens are 24 samples: 12 for each of two ranks.
+TEST(LargestMicroBatch, IsTheLargestDivisorThatFits) {
+  const RunConfig config = config_of();
+  for (const std::int64_t fits : {1, 2, 3, 4, 6, 12}) {
+    EXPECT_EQ(largest_micro_batch(config, 2, bytes_with(config, 2, fits)), fits);
+    EXPECT_LT(largest_micro_batch(config, 2, bytes_with(config, 2, fits) - 1), fits);
+  }
+  EXPECT_EQ(largest_micro_batch(config, 2, bytes_with(config, 2, 1) - 1), 0);
+  EXPECT_EQ(largest_micro_batch(config, 2, 0), 0);
+  EXPECT_EQ(largest_micro_batch(config, 2, std::numeric_limits<std::int64_t>::max()), 12);
+}
+
+TEST(LargestMicroBatch, SquaresAndPrimes) {
+  const std::int64_t plenty = std::int64_t{1} << 50;
+  for (const int samples : {1, 4, 25, 97}) {
+    const RunConfig config = config_of({concat("--train.global_batch_tokens=", 64 * samples)});
+    EXPECT_EQ(largest_micro_batch(config, 1, plenty), samples);
+    EXPECT_EQ(largest_micro_batch(config, 1, bytes_with(config, 1, 1)), 1);
+  }
+}
+
+// With as many samples as the schema allows, one try for each number up to them would take hours.
+TEST(LargestMicroBatch, EndsForTheLargestBatches) {
+  const RunConfig config = config_of({"--data.seq_len=1", "--train.global_batch_tokens=1000000000000"});
+  const std::int64_t found = largest_micro_batch(config, 1, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(found, 16000000);  // the largest divisor of 10^12 that train.micro_batch may be
+  const std::int64_t little = largest_micro_batch(config, 1, std::int64_t{64} << 20);
+  EXPECT_EQ(1000000000000 % little, 0);
+  EXPECT_LE(bytes_with(config, 1, little), std::int64_t{64} << 20);
+}
+
+TEST(RunPlan, MoreThanCanBeCountedIsAnError) {
+  EXPECT_TRUE(has(error_of(config_of({"--data.seq_len=1", "--train.global_batch_tokens=1000000000000",
+                                      "--train.steps=1000000000000"})),
+                  "train.steps x train.global_batch_tokens"));
+  EXPECT_TRUE(has(error_of(config_of({"--model.hidden_size=16777216", "--model.intermediate_size=16777216",
+                                      "--model.num_hidden_layers=16"})),
+                  "more than 2^50 parameters"));
+  // Few parameters, but 2^31 tokens in one pass through wide layers: 2^64 bytes and more.
+  EXPECT_TRUE(has(error_of(config_of({"--data.seq_len=127", "--train.micro_batch=16777216",
+                                      "--train.global_batch_tokens=2130706432", "--model.hidden_size=8",
+                                      "--model.intermediate_size=16777216", "--model.num_hidden_layers=64"})),
+                  "2^55 bytes"));
+}
+
+TEST(RunPlan, TotalsAreSums) {
+  const RunConfig config = config_of({"--train.steps=1000"});
+  const RunPlan plan = make_plan(config, 2);
+  EXPECT_EQ(plan.micro_batches, 12);
+  EXPECT_EQ(plan.total_tokens, 1536000);
+  std::int64_t parameters = 0;
+  for (const SizeEntry& entry : plan.parameters) parameters += entry.amount;
+  EXPECT_EQ(plan.parameter_count, parameters);
+  EXPECT_THROW(make_plan(config, 5), ConfigError);
+}
+
+}  // namespace
+}  // namespace deltaport
