@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/train/metrics.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -8,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 #include <numbers>
+#include <string_view>
 
 #include "deltaport/core/error.hpp"
 #include "train/metrics_format.hpp"
@@ -39,21 +43,41 @@ MetricsWriter::MetricsWriter(const std::string& path, const RunMetrics& run,
     std::filesystem::resize_file(path, keep, error);
     DELTAPORT_VALIDATE(!error, DataError, path, ": cannot be cut to the resumed step: ", error.message());
   }
-  file_ = std::fopen(path.c_str(), resume ? "ab" : "wb");
-  DELTAPORT_VALIDATE(file_ != nullptr, DataError, path,
-                     ": cannot be opened for writing: ", std::strerror(errno));
-  if (keep == 0) put(train::to_line(run));
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
+  DELTAPORT_VALIDATE(file_ >= 0, DataError, path, ": cannot be opened for writing: ", std::strerror(errno));
+  size_ = static_cast<std::int64_t>(keep);
+  if (keep > 0) return;
+  first_line_ = train::to_line(run) + '\n';
+  if (append(first_line_)) first_line_.clear();
 }
 
 MetricsWriter::~MetricsWriter() {
-  if (file_ != nullptr) std::fclose(file_);
+  if (file_ >= 0) ::close(file_);
+}
+
+// Not a buffered stream: that would keep the part it could not write, and write it later.
+bool MetricsWriter::append(const std::string& text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(file_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const int reason = errno;
+      // A torn line before whole ones would be damage. A device has nothing to cut, and refuses.
+      [[maybe_unused]] const int cut = ::ftruncate(file_, size_);
+      errno = reason;
+      return false;
+    }
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  size_ += static_cast<std::int64_t>(text.size());
+  return true;
 }
 
 void MetricsWriter::put(const std::string& line) {
-  const std::string text = line + '\n';
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0;
-  DELTAPORT_VALIDATE(written, DataError, path_, ": writing failed: ", std::strerror(errno));
+  DELTAPORT_VALIDATE(append(first_line_ + line + '\n'), DataError, path_,
+                     ": writing failed: ", std::strerror(errno));
+  first_line_.clear();
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {
@@ -71,12 +95,19 @@ void MetricsWriter::write(const EvalMetrics& metrics) {
   last_eval_ = metrics.step;
 }
 
+void MetricsWriter::write(const CheckpointMetrics& metrics) {
+  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": checkpoint of step ", metrics.step,
+                     " after step ", last_step_);
+  put(train::to_line(metrics));
+}
+
 MetricsHistory read_metrics(const std::string& path) {
   MetricsHistory history;
   train::visit_lines(path, [&history](const train::MetricsRecord& record, std::size_t) {
     if (record.run) history.run = *record.run;
     if (record.step) history.steps.push_back(*record.step);
     if (record.evaluation) history.evaluations.push_back(*record.evaluation);
+    if (record.checkpoint) history.checkpoints.push_back(*record.checkpoint);
   });
   return history;
 }

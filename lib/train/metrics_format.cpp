@@ -14,63 +14,115 @@ namespace {
 
 using Json = nlohmann::json;
 
+std::string hex(double value) {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, "%a", value);
+  return digits;
+}
+
+// The keys of each kind of record, in their order. `visit` writes a record or reads one.
+
+template <class Visit>
+void fields(RunMetrics& m, Visit& visit) {
+  visit("name", m.name);
+  visit("version", m.version);
+  visit("parameters", m.parameters);
+  visit("ranks", m.ranks);
+  visit("steps", m.steps);
+  visit("bytes_per_token", m.bytes_per_token);
+}
+
+template <class Visit>
+void fields(StepMetrics& m, Visit& visit) {
+  visit("step", m.step);
+  visit("loss", m.loss);
+  visit.derived("loss_hex", hex(m.loss));
+  visit("grad_norm", m.grad_norm);
+  visit("lr", m.lr);
+  visit("tokens", m.tokens);
+  visit("valid_tokens", m.valid_tokens);
+  visit("tokens_total", m.tokens_total);
+  visit("seconds", m.seconds);
+  visit.derived("tokens_per_second", m.tokens_per_second());
+  visit("memory_allocated_bytes", m.memory_allocated_bytes);
+  visit("memory_reserved_bytes", m.memory_reserved_bytes);
+}
+
+template <class Visit>
+void fields(EvalMetrics& m, Visit& visit) {
+  visit("step", m.step);
+  visit("loss", m.loss);
+  visit.derived("loss_hex", hex(m.loss));
+  visit("valid_tokens", m.valid_tokens);
+  visit("seconds", m.seconds);
+}
+
+template <class Visit>
+void fields(CheckpointMetrics& m, Visit& visit) {
+  visit("step", m.step);
+}
+
 /// Builds {"kind":"...","key":value,...} with keys in the order of the calls.
-class Line {
+class LineWriter {
  public:
-  explicit Line(std::string_view kind) : text_("{\"kind\":\"") { (text_ += kind) += '"'; }
-  Line& add(const char* key, std::int64_t value) { return raw(key, std::to_string(value)); }
-  Line& add(const char* key, double value) {
-    if (!std::isfinite(value)) return raw(key, "null");
+  explicit LineWriter(std::string_view kind) : text_("{\"kind\":\"") { (text_ += kind) += '"'; }
+  void operator()(const char* key, std::int64_t value) { put(key, std::to_string(value)); }
+  void operator()(const char* key, double value) {
+    if (!std::isfinite(value)) return put(key, "null");
     char digits[32];
     const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    return raw(key, std::string_view(digits, static_cast<std::size_t>(end - digits)));
+    put(key, std::string_view(digits, static_cast<std::size_t>(end - digits)));
   }
-  Line& add(const char* key, const std::string& value) {
-    return raw(key, Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
+  void operator()(const char* key, const std::string& value) {
+    put(key, Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
-  Line& hex(const char* key, double value) {
-    char digits[40];
-    std::snprintf(digits, sizeof digits, "\"%a\"", value);
-    return raw(key, digits);
+  /// A value for other readers, which follows from the record's own.
+  template <class Value>
+  void derived(const char* key, const Value& value) {
+    (*this)(key, value);
   }
   std::string str() const { return text_ + "}"; }
 
  private:
-  Line& raw(const char* key, std::string_view value) {
+  void put(const char* key, std::string_view value) {
     ((text_ += ",\"") += key) += "\":";
     text_ += value;
-    return *this;
   }
   std::string text_;
 };
 
-double number(const Json& json, const char* key) {
-  const Json& value = json.at(key);
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+/// Takes the values out of a parsed line; null is NaN.
+class LineReader {
+ public:
+  explicit LineReader(const Json& json) : json_(json) {}
+  template <class Value>
+  void operator()(const char* key, Value& value) {
+    json_.at(key).get_to(value);
+  }
+  void operator()(const char* key, double& value) {
+    const Json& found = json_.at(key);
+    value = found.is_null() ? std::numeric_limits<double>::quiet_NaN() : found.get<double>();
+  }
+  template <class Value>
+  void derived(const char*, const Value&) {}
+
+ private:
+  const Json& json_;
+};
+
+template <class Record>
+std::string line_of(std::string_view kind, Record record) {
+  LineWriter writer(kind);
+  fields(record, writer);
+  return writer.str();
 }
 
-RunMetrics run_of(const Json& json) {
-  return {json.at("name"),  json.at("version"), json.at("parameters"),
-          json.at("ranks"), json.at("steps"),   number(json, "bytes_per_token")};
-}
-
-StepMetrics step_of(const Json& json) {
-  StepMetrics m;
-  m.step = json.at("step");
-  m.loss = number(json, "loss");
-  m.grad_norm = number(json, "grad_norm");
-  m.lr = number(json, "lr");
-  m.tokens = json.at("tokens");
-  m.valid_tokens = json.at("valid_tokens");
-  m.tokens_total = json.at("tokens_total");
-  m.seconds = number(json, "seconds");
-  m.memory_allocated_bytes = json.at("memory_allocated_bytes");
-  m.memory_reserved_bytes = json.at("memory_reserved_bytes");
-  return m;
-}
-
-EvalMetrics evaluation_of(const Json& json) {
-  return {json.at("step"), number(json, "loss"), json.at("valid_tokens"), number(json, "seconds")};
+template <class Record>
+Record record_of(const Json& json) {
+  Record record;
+  LineReader reader(json);
+  fields(record, reader);
+  return record;
 }
 
 std::string read_file(const std::string& path) {
@@ -84,47 +136,23 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-std::string to_line(const RunMetrics& m) {
-  return Line("run")
-      .add("name", m.name)
-      .add("version", m.version)
-      .add("parameters", m.parameters)
-      .add("ranks", m.ranks)
-      .add("steps", m.steps)
-      .add("bytes_per_token", m.bytes_per_token)
-      .str();
+std::string to_line(const RunMetrics& metrics) {
+  return line_of("run", metrics);
 }
-
-std::string to_line(const StepMetrics& m) {
-  return Line("step")
-      .add("step", m.step)
-      .add("loss", m.loss)
-      .hex("loss_hex", m.loss)
-      .add("grad_norm", m.grad_norm)
-      .add("lr", m.lr)
-      .add("tokens", m.tokens)
-      .add("valid_tokens", m.valid_tokens)
-      .add("tokens_total", m.tokens_total)
-      .add("seconds", m.seconds)
-      .add("tokens_per_second", m.tokens_per_second())
-      .add("memory_allocated_bytes", m.memory_allocated_bytes)
-      .add("memory_reserved_bytes", m.memory_reserved_bytes)
-      .str();
+std::string to_line(const StepMetrics& metrics) {
+  return line_of("step", metrics);
 }
-
-std::string to_line(const EvalMetrics& m) {
-  return Line("eval")
-      .add("step", m.step)
-      .add("loss", m.loss)
-      .hex("loss_hex", m.loss)
-      .add("valid_tokens", m.valid_tokens)
-      .add("seconds", m.seconds)
-      .str();
+std::string to_line(const EvalMetrics& metrics) {
+  return line_of("eval", metrics);
+}
+std::string to_line(const CheckpointMetrics& metrics) {
+  return line_of("checkpoint", metrics);
 }
 
 std::int64_t MetricsRecord::step_number() const {
   if (step) return step->step;
-  return evaluation ? evaluation->step : 0;
+  if (evaluation) return evaluation->step;
+  return checkpoint ? checkpoint->step : 0;
 }
 
 MetricsRecord parse_line(std::string_view line) {
@@ -133,11 +161,13 @@ MetricsRecord parse_line(std::string_view line) {
     const Json json = Json::parse(line);
     const std::string kind = json.at("kind");
     if (kind == "run")
-      record.run = run_of(json);
+      record.run = record_of<RunMetrics>(json);
     else if (kind == "step")
-      record.step = step_of(json);
+      record.step = record_of<StepMetrics>(json);
     else if (kind == "eval")
-      record.evaluation = evaluation_of(json);
+      record.evaluation = record_of<EvalMetrics>(json);
+    else if (kind == "checkpoint")
+      record.checkpoint = record_of<CheckpointMetrics>(json);
     else
       throw DataError("unknown kind of record \"" + kind + "\"");
   } catch (const Json::exception& e) {

@@ -14,12 +14,14 @@ namespace deltaport::train {
 std::string to_line(const RunMetrics& metrics);
 std::string to_line(const StepMetrics& metrics);
 std::string to_line(const EvalMetrics& metrics);
+std::string to_line(const CheckpointMetrics& metrics);
 
 /// One line of a metrics file; exactly one member is set.
 struct MetricsRecord {
   std::optional<RunMetrics> run;
   std::optional<StepMetrics> step;
   std::optional<EvalMetrics> evaluation;
+  std::optional<CheckpointMetrics> checkpoint;
   /// Of any kind; 0 for the run record.
   std::int64_t step_number() const;
 };

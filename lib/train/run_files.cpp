@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "deltaport/core/error.hpp"
+#include "deltaport/train/metrics.hpp"
 
 namespace deltaport::train {
 namespace {
@@ -64,6 +65,20 @@ bool holds_earlier_run(const std::string& run_dir, const std::string& checkpoint
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint_folder, ignored))
     if (entry.path().filename().string().starts_with("step-")) return true;
   return false;
+}
+
+void check_nothing_is_lost(const std::string& run_dir, const std::string& checkpoint_folder) {
+  const std::string path = run_dir + "/metrics.jsonl";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  const MetricsHistory earlier = read_metrics(path);
+  if (earlier.checkpoints.empty()) return;
+  const std::int64_t step = earlier.checkpoints.back().step;
+  throw ConfigError(
+      concat("nothing to resume from: ", path, " says that a checkpoint of step ", step, " was written, but ",
+             checkpoint_folder,
+             " holds none; put it back (checkpoint.dir or checkpoint.resume may name another place), ",
+             "or move ", path, " away or choose another run.dir to start anew"));
 }
 
 void write_run_files(const std::string& run_dir, const LoadedConfig& loaded) {

@@ -23,6 +23,10 @@ class RunLock {
 /// Whether the folders hold metrics or checkpoints, usable or not.
 bool holds_earlier_run(const std::string& run_dir, const std::string& checkpoint_folder);
 
+/// For a run that starts afresh because no checkpoint was found: throws ConfigError when its metrics say that one was
+/// written, because then the checkpoints are what is missing, and starting would cut the metrics off.
+void check_nothing_is_lost(const std::string& run_dir, const std::string& checkpoint_folder);
+
 /// "0-train.yaml": name under which a configuration file is kept. Numbered in the order of merging, because
 /// two folders may hold files of the same name.
 std::string original_name(std::size_t index, const SourceText& file);

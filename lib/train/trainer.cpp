@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "config/suggest.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/config/schema.hpp"
 #include "deltaport/core/version.hpp"
@@ -49,6 +50,18 @@ void check_vocabulary(const DataConfig& data, std::int64_t vocab_size) {
     }
 }
 
+// Key names come from a command line: say what was probably meant.
+void check_allowed_changes(const std::vector<std::string>& allowed) {
+  const auto keys = key_paths();
+  for (const std::string& key : allowed) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    const std::string guess = config::nearest(key, keys);
+    throw ConfigError(
+        concat("--allow-config-change: '", key, "' is no key of the configuration; ",
+               guess.empty() ? "deltaport validate --help lists them" : "did you mean '" + guess + "'?"));
+  }
+}
+
 std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const std::string& run_dir) {
   std::unique_ptr<train::RunLock> lock;
   communicator.agree([&] {
@@ -73,11 +86,7 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
       lock_(lock_run(communicator, loaded.config.run.dir)),
       run_(communicator, runtime, loaded.config),
       start_(std::chrono::steady_clock::now()) {
-  for (const std::string& key : options.allowed_changes) {
-    const auto keys = key_paths();
-    DELTAPORT_VALIDATE(std::find(keys.begin(), keys.end(), key) != keys.end(), ConfigError,
-                       "--allow-config-change: '", key, "' is no key of the configuration");
-  }
+  check_allowed_changes(options.allowed_changes);
   communicator.agree([&] {
     check_vocabulary(config_.data, config_.model.vocab_size);
     const std::string tokenizer = tokenizer_of(config_.data);
@@ -120,7 +129,12 @@ void Trainer::resume(const TrainerOptions& options) {
                                        parameters, run_.optimizer());
   else
     checkpoint = load_training_state(communicator_, runtime_, from, verify, parameters, run_.optimizer());
-  if (!checkpoint) return;
+  if (!checkpoint) {
+    communicator_.agree([&] {
+      if (communicator_.is_root()) train::check_nothing_is_lost(config_.run.dir, checkpoint_folder(config_));
+    });
+    return;
+  }
   check_belongs(*checkpoint, options);
   state_.step = checkpoint->state.step;
   state_.consumed_samples = checkpoint->state.consumed_samples;
@@ -184,6 +198,15 @@ void Trainer::open_console() {
 }
 
 ExitCode Trainer::run() {
+  const ExitCode code = loop();
+  if (metrics_failures_ > 0 && console_)
+    console_->warning(concat(metrics_failures_, " records are missing in ", config_.run.dir,
+                             "/metrics.jsonl: they could not be written (see the first warning above)"));
+  if (code == ExitCode::success && console_) console_->finish();
+  return code;
+}
+
+ExitCode Trainer::loop() {
   if (config_.eval.at_start && state_.step == 0) evaluate();
   while (state_.step < config_.train.steps) {
     train_step();
@@ -205,7 +228,6 @@ ExitCode Trainer::run() {
   DELTAPORT_VALIDATE(skipped_in_a_row_ == 0, NonFiniteError, "the run ended on ", skipped_in_a_row_,
                      " steps that were not finite; no checkpoint was written after them");
   save("");
-  if (console_) console_->finish();
   return ExitCode::success;
 }
 
@@ -231,7 +253,7 @@ void Trainer::train_step() {
     state_.loss = result.loss;
     state_.loss_ema = state_.step == 1 ? result.loss : 0.95 * state_.loss_ema + 0.05 * result.loss;
   }
-  if (metrics_) metrics_->write(metrics);
+  record(metrics);
   if (console_) console_->step(metrics);
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
@@ -252,8 +274,20 @@ void Trainer::evaluate() {
   last_evaluation_ = run_.evaluate();
   const EvalMetrics metrics{state_.step, last_evaluation_.loss, last_evaluation_.valid_tokens,
                             seconds_since(begin)};
-  if (metrics_) metrics_->write(metrics);
+  record(metrics);
   if (console_) console_->evaluation(metrics);
+}
+
+template <class Metrics>
+void Trainer::record(const Metrics& metrics) {
+  if (!metrics_) return;
+  try {
+    metrics_->write(metrics);
+  } catch (const DataError& e) {
+    // Weights are worth more than their curve. Later records are tried again: space may come back.
+    if (metrics_failures_++ == 0 && console_)
+      console_->warning(concat(e.what(), "; training goes on, such records are left out"));
+  }
 }
 
 void Trainer::save(const std::string& why) {
@@ -271,6 +305,7 @@ void Trainer::save(const std::string& why) {
       save_training_state(communicator_, runtime_, checkpoint_folder(config_), state_,
                           run_.model().parameters(), run_.optimizer(), retention);
   saved_step_ = state_.step;
+  record(CheckpointMetrics{state_.step});
   for (const std::string& warning : saved.warnings)
     if (console_) console_->warning(warning);
   char text[64];

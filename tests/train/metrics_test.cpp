@@ -2,9 +2,11 @@
 #include "deltaport/train/metrics.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -186,6 +188,66 @@ TEST_F(Metrics, FreshStartForgetsTheOldFile) {
     write_steps(writer, 1, 3);
   }
   EXPECT_EQ(steps(), range(1, 3));
+}
+
+TEST_F(Metrics, CheckpointsAreRecords) {
+  {
+    MetricsWriter writer(path_, run_);
+    write_steps(writer, 1, 5);
+    writer.write(CheckpointMetrics{5});
+    write_steps(writer, 6, 8);
+    writer.write(CheckpointMetrics{8});
+    EXPECT_THROW(writer.write(CheckpointMetrics{7}), Error);
+  }
+  EXPECT_EQ(read_metrics(path_).checkpoints.size(), 2u);
+  MetricsWriter writer(path_, run_, 5);  // keeps what belongs to the resumed step
+  ASSERT_EQ(read_metrics(path_).checkpoints.size(), 1u);
+  EXPECT_EQ(read_metrics(path_).checkpoints[0].step, 5);
+}
+
+/// No file of this process may grow beyond `bytes`, as on a disk that is nearly full.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uintmax_t bytes) : earlier_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit lower{static_cast<rlim_t>(bytes), limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lower);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, earlier_);
+  }
+
+ private:
+  void (*earlier_)(int);
+  rlimit limit_{};
+};
+
+TEST_F(Metrics, AFullDiskLeavesRecordsOutAsAWhole) {
+  MetricsWriter writer(path_, run_);
+  write_steps(writer, 1, 3);
+  const std::string before = text();
+  {
+    const FileSizeLimit full(before.size() + 20);  // room for a torn line
+    StepMetrics m;
+    for (m.step = 4; m.step <= 5; ++m.step) EXPECT_THROW(writer.write(m), DataError);
+    EXPECT_EQ(text(), before);
+  }
+  write_steps(writer, 6, 7);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 6, 7}));
+}
+
+TEST_F(Metrics, TheFirstRecordMayComeLate) {
+  std::optional<MetricsWriter> writer;
+  {
+    const FileSizeLimit full(20);
+    writer.emplace(path_, run_);
+    EXPECT_THROW(write_steps(*writer, 1, 1), DataError);
+    EXPECT_EQ(text(), "");
+  }
+  write_steps(*writer, 2, 3);
+  EXPECT_EQ(steps(), range(2, 3));
+  EXPECT_EQ(read_metrics(path_).run.name, run_.name);
 }
 
 TEST_F(Metrics, RefusesStepsThatDoNotAscend) {

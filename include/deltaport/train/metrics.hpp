@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,17 +42,24 @@ struct EvalMetrics {
   double seconds = 0.0;
 };
 
+/// A checkpoint was written after `step` steps.
+struct CheckpointMetrics {
+  std::int64_t step = 0;
+};
+
 /// Bits per byte of a loss in nats per token; NaN when bytes_per_token is not known.
 double bits_per_byte(double loss, double bytes_per_token);
 
-/// Appends one JSON object per line and flushes it. Keys and their order are fixed. Floats are the shortest
-/// text that reads back to the same value; values that are not finite are null, and "loss_hex" keeps the loss
-/// to the last bit. For one rank of the job.
+/// Appends one JSON object per line, at once. Keys and their order are fixed. Floats are the shortest text that
+/// reads back to the same value; values that are not finite are null, and "loss_hex" keeps the loss to the last
+/// bit. A record that cannot be written (a full disk) is left out as a whole: write() throws DataError, and may be
+/// called again with later records, once there is room. For one rank of the job.
 class MetricsWriter {
  public:
   /// Without `resume_step` starts the file anew with `run` as its first record. With it, keeps what belongs
   /// to the first `resume_step` steps and cuts off the rest (and a torn last line), so that steps stay unique
-  /// and ascending. Throws DataError when the file cannot be written, or is damaged before its last line.
+  /// and ascending. Throws DataError when the file cannot be opened, or is damaged before its last line. A disk
+  /// that is full already shows in the first write(); the first record then comes with a later one.
   MetricsWriter(const std::string& path, const RunMetrics& run, std::optional<std::int64_t> resume_step = {});
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
@@ -63,11 +69,15 @@ class MetricsWriter {
   void write(const StepMetrics& metrics);
   /// A second evaluation after the same step is left out.
   void write(const EvalMetrics& metrics);
+  void write(const CheckpointMetrics& metrics);
 
  private:
   void put(const std::string& line);
+  bool append(const std::string& text);
   std::string path_;
-  std::FILE* file_ = nullptr;
+  int file_ = -1;
+  std::int64_t size_ = 0;   // of the whole lines in the file
+  std::string first_line_;  // until it is written
   std::int64_t last_step_ = 0;
   std::int64_t last_eval_ = -1;
 };
@@ -76,6 +86,7 @@ struct MetricsHistory {
   RunMetrics run;
   std::vector<StepMetrics> steps;
   std::vector<EvalMetrics> evaluations;
+  std::vector<CheckpointMetrics> checkpoints;
 };
 
 /// Reads a metrics file; a torn last line is left out. Null becomes NaN. Throws DataError (file:line) when it

@@ -43,7 +43,8 @@ class Trainer {
 
   /// Trains to the last step. Returns ExitCode::success, or ExitCode::requeue when a signal stopped it after
   /// a checkpoint. Throws NonFiniteError when the loss stops being finite
-  /// (train.on_nonfinite: stop), or ten steps in a row or the last one were not finite (skip).
+  /// (train.on_nonfinite: stop), or ten steps in a row or the last one were not finite (skip). Metrics that cannot
+  /// be written (a full disk) do not end a run: the console warns at the first and at the end.
   ExitCode run();
 
   TrainingRun<float>& training() { return run_; }
@@ -55,7 +56,10 @@ class Trainer {
   void check_belongs(const LoadedCheckpoint& checkpoint, const TrainerOptions& options) const;
   void write_run_files() const;
   void open_console();
+  ExitCode loop();
   void train_step();
+  template <class Metrics>
+  void record(const Metrics& metrics);
   void evaluate();
   void save(const std::string& why);
   void note(const std::string& text);
@@ -73,6 +77,7 @@ class Trainer {
   std::optional<std::string> resumed_from_;
   std::int64_t saved_step_ = -1;
   std::int64_t skipped_in_a_row_ = 0;
+  std::int64_t metrics_failures_ = 0;
   EvalResult last_evaluation_;
   double earlier_seconds_ = 0.0;
   std::chrono::steady_clock::time_point start_;
