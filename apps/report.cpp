@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "command.hpp"
 #include "deltaport/core/error.hpp"
@@ -28,10 +27,7 @@ int report(const Options& options) {
   DELTAPORT_VALIDATE(!history.steps.empty() || !history.evaluations.empty(), DataError, from.string(),
                      ": holds no step yet");
   const std::string out = options.out.empty() ? (from.parent_path() / "report.svg").string() : options.out;
-  std::ofstream file(out, std::ios::binary);
-  file << report_svg(history);
-  file.close();
-  DELTAPORT_VALIDATE(file, Error, out, ": cannot be written");
+  write_report(history, out);
   std::printf("%swrote %s\n", report_text(history).c_str(), out.c_str());
   return 0;
 }

@@ -3,8 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <span>
 
+#include "data/output_file.hpp"
+#include "deltaport/core/error.hpp"
 #include "train/number_format.hpp"
 #include "train/svg.hpp"
 
@@ -227,6 +232,26 @@ std::string report_svg(const MetricsHistory& history) {
              series(history, [](const StepMetrics& m) { return m.tokens_per_second(); }), from_zero,
              Noise::smoothed);
   return svg.str();
+}
+
+void write_report(const MetricsHistory& history, const std::string& path) {
+  const std::string text = report_svg(history);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    // A device or a pipe must not be renamed over.
+    std::ofstream device(path, std::ios::binary);
+    device << text;
+    device.close();
+    DELTAPORT_VALIDATE(device, DataError, path, ": cannot be written");
+    return;
+  }
+  // Behind a link, the file that it leads to.
+  const auto target = std::filesystem::weakly_canonical(path, ignored);
+  OutputFile file(ignored ? path : target.string());
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+  file.publish();
+  sync_folder(path);
 }
 
 }  // namespace deltaport

@@ -35,4 +35,8 @@ std::string report_text(const MetricsHistory& history);
 /// of 50. Steps with a loss that is not finite are marked. Any history can be drawn, also an empty one.
 std::string report_svg(const MetricsHistory& history);
 
+/// Writes report_svg() to `path`. A file there is replaced as a whole or, on failure, left as it was; a device or pipe
+/// is written to. Throws DataError naming the file.
+void write_report(const MetricsHistory& history, const std::string& path);
+
 }  // namespace deltaport
