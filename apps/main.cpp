@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 
 #include "command.hpp"
 #include "deltaport/core/error.hpp"
@@ -16,6 +17,13 @@ constexpr deltaport::app::AddCommand commands[] = {
     deltaport::app::add_generate, deltaport::app::add_report,       deltaport::app::add_op,
     deltaport::app::add_bench,    deltaport::app::add_info,
 };
+
+// A full disk behind standard output shows only when it is flushed.
+int with_output_written(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.flush()) return code;
+  std::fprintf(stderr, "deltaport: error: standard output could not be written\n");
+  return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"deltaport " + std::string(deltaport::version) +
@@ -38,15 +46,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : static_cast<int>(deltaport::ExitCode::bad_input);
+    return with_output_written(app.exit(e) == 0 ? 0 : static_cast<int>(deltaport::ExitCode::bad_input));
   }
-  const int code = action ? action() : 0;
-  // A full disk behind standard output shows only here.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    std::fprintf(stderr, "deltaport: error: standard output could not be written\n");
-    return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
-  }
-  return code;
+  return with_output_written(action ? action() : 0);
 }
 
 }  // namespace

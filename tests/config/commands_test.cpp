@@ -1,30 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // validate, print-config and schema as a user calls them: output, error text, exit code.
-#include <sys/wait.h>
-
-#include <cstdio>
-
+#include "apps/call.hpp"
 #include "deltaport/config/schema.hpp"
 #include "support.hpp"
 
 namespace deltaport::test {
 namespace {
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // standard output and standard error together
-};
-
-Outcome call(const std::string& arguments) {
-  FILE* pipe = popen((DELTAPORT_EXECUTABLE " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) throw Error("popen failed");
-  Outcome outcome;
-  char block[4096];
-  for (std::size_t size; (size = fread(block, 1, sizeof block, pipe)) > 0;) outcome.text.append(block, size);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
-}
 
 class Commands : public ::testing::Test {
  protected:

@@ -6,59 +6,45 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
+#include "apps/call.hpp"
 #include "data/prepared.hpp"
 
 namespace deltaport::test {
 namespace {
-
-struct Outcome {
-  int code;
-  std::string output;  // standard output and standard error
-};
-
-Outcome run(const Scratch& scratch, const std::string& arguments) {
-  const std::string log = scratch.path("log");
-  const std::string command =
-      std::string(DELTAPORT_EXECUTABLE) + " data " + arguments + " > " + log + " 2>&1";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(log)};
-}
 
 TEST(DataCommands, PrepareThenInspect) {
   const Scratch scratch;
   scratch.write("in/a.txt", "hello\n");
   scratch.write("in/b.md", "world");
   const std::string out = scratch.path("out/d");
-  const Outcome prepared =
-      run(scratch, "prepare " + scratch.path("in") + " --output " + out + " --threads 2");
-  EXPECT_EQ(prepared.code, 0) << prepared.output;
-  EXPECT_TRUE(contains(prepared.output, "2 documents, 13 tokens")) << prepared.output;
+  const Outcome prepared = call("data prepare " + scratch.path("in") + " --output " + out + " --threads 2");
+  EXPECT_EQ(prepared.exit_code, 0) << prepared.text;
+  EXPECT_TRUE(contains(prepared.text, "2 documents, 13 tokens")) << prepared.text;
   EXPECT_EQ(documents_of(out), (std::vector<std::string>{"hello\n", "world"}));
-  const Outcome inspected = run(scratch, "inspect " + out + " --verify");
-  EXPECT_EQ(inspected.code, 0) << inspected.output;
-  EXPECT_TRUE(contains(inspected.output, "hello\\n")) << inspected.output;
-  EXPECT_TRUE(contains(run(scratch, "inspect --json " + out).output, "\"documents\": 2"));
+  const Outcome inspected = call("data inspect " + out + " --verify");
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.text;
+  EXPECT_TRUE(contains(inspected.text, "hello\\n")) << inspected.text;
+  EXPECT_TRUE(contains(call("data inspect --json " + out).text, "\"documents\": 2"));
 }
 
 TEST(DataCommands, ExitCodes) {
   const Scratch scratch;
   const std::string a = scratch.write("a.txt", "text");
   const std::string to = " -o " + scratch.path("d");
-  EXPECT_EQ(run(scratch, "").code, 2);
-  EXPECT_EQ(run(scratch, "prepare").code, 2);
-  EXPECT_EQ(run(scratch, "prepare " + a).code, 2);
-  EXPECT_EQ(run(scratch, "prepare " + a + to + " --threads 0").code, 2);
-  EXPECT_EQ(run(scratch, "prepare " + a + to + " --unknown").code, 2);
-  EXPECT_EQ(run(scratch, "prepare " + a + to + " --valid-fraction 0.1").code, 2);
-  EXPECT_EQ(run(scratch, "prepare " + scratch.path("none") + to).code, 4);
-  EXPECT_EQ(run(scratch, "prepare " + scratch.write("b.jsonl", "{}\n") + to).code, 4);
-  EXPECT_EQ(run(scratch, "inspect " + scratch.path("none")).code, 4);
-  EXPECT_EQ(run(scratch, "prepare " + a + to).code, 0);
-  EXPECT_EQ(run(scratch, "prepare " + a + to).code, 2);  // exists
-  EXPECT_EQ(run(scratch, "prepare " + a + to + " --force").code, 0);
+  EXPECT_EQ(call("data").exit_code, 2);
+  EXPECT_EQ(call("data prepare").exit_code, 2);
+  EXPECT_EQ(call("data prepare " + a).exit_code, 2);
+  EXPECT_EQ(call("data prepare " + a + to + " --threads 0").exit_code, 2);
+  EXPECT_EQ(call("data prepare " + a + to + " --unknown").exit_code, 2);
+  EXPECT_EQ(call("data prepare " + a + to + " --valid-fraction 0.1").exit_code, 2);
+  EXPECT_EQ(call("data prepare " + scratch.path("none") + to).exit_code, 4);
+  EXPECT_EQ(call("data prepare " + scratch.write("b.jsonl", "{}\n") + to).exit_code, 4);
+  EXPECT_EQ(call("data inspect " + scratch.path("none")).exit_code, 4);
+  EXPECT_EQ(call("data prepare " + a + to).exit_code, 0);
+  EXPECT_EQ(call("data prepare " + a + to).exit_code, 2);  // exists
+  EXPECT_EQ(call("data prepare " + a + to + " --force").exit_code, 0);
 }
 
 // A run killed at any moment leaves no data set, and the next one works.
@@ -80,7 +66,7 @@ TEST(DataCommands, AKilledRunLeavesNoDataSet) {
     if (WIFEXITED(status)) break;  // it was quicker
     EXPECT_THROW(TokenFile{out}, DataError);
   }
-  EXPECT_EQ(run(scratch, "prepare " + in + " -o " + out + " --force").code, 0);
+  EXPECT_EQ(call("data prepare " + in + " -o " + out + " --force").exit_code, 0);
   EXPECT_EQ(TokenFile(out).tokens(), (std::int64_t{64} << 20) + 1);
 }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "apps/call.hpp"
+#include "config/support.hpp"
+#include "deltaport/data/metadata.hpp"
+#include "train/small_run.hpp"
+
+namespace deltaport::test {
+namespace {
+
+/// Documents of bytes below 128 whose side-car says that the byte tokenizer made them.
+void write_ascii_tokens(const std::string& prefix) {
+  TokenWriter writer(prefix, TokenDtype::u16, Existing::replace);
+  for (std::int32_t d = 0; d < 40; ++d) {
+    std::vector<std::int32_t> ids;
+    for (std::int32_t i = 0; i < 64; ++i) ids.push_back(97 + (i * (d + 1)) % 26);
+    writer.append(ids);
+    writer.end_document();
+  }
+  writer.publish(nullptr);
+  TokenFileMetadata metadata;
+  metadata.tokenizer = "byte";
+  metadata.vocab_size = 257;
+  metadata.max_id = 122;
+  std::ofstream(prefix + ".meta.json") << to_json(metadata);
+}
+
+class Generate : public ::testing::Test {
+ protected:
+  Generate() {
+    testing::write_small_run(folder_);
+    write_ascii_tokens(folder_ / "train");
+  }
+  Outcome train(int vocabulary) const {
+    return call(concat("train ", folder_ / "run.yaml", " --train.steps=1 --schedule.warmup=0 --data.valid=[]",
+                       " --model.vocab_size=", vocabulary));
+  }
+  testing::Folder folder_{concat("generate-", ::getpid())};
+};
+
+TEST_F(Generate, WritesFromARunOrItsCheckpoint) {
+  const Outcome trained = train(257);
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const std::string more = " --prompt 'so: ' --tokens 5 --temperature 0 2>/dev/null";
+  const Outcome written = call("generate " + folder_ / "run" + more);
+  EXPECT_EQ(written.exit_code, 0);
+  EXPECT_EQ(written.text.rfind("so: ", 0), 0u) << written.text;
+  EXPECT_EQ(call("generate " + folder_ / "run/checkpoints/step-00000001" + more).text, written.text);
+}
+
+// Ids of the tokenizer's that the model has no row for would be read from beyond its tensors.
+TEST_F(Generate, RefusesAVocabularySmallerThanTheTokenizers) {
+  const Outcome trained = train(128);
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const Outcome refused = call("generate " + folder_ / "run" + " --prompt a --tokens 5");
+  EXPECT_EQ(refused.exit_code, 2) << refused.text;
+  EXPECT_TRUE(has(refused.text, "step-00000001"));
+  EXPECT_TRUE(has(refused.text, "vocabulary of 128 is smaller than the tokenizer's 257"));
+}
+
+}  // namespace
+}  // namespace deltaport::test
