@@ -3,7 +3,7 @@
 
 #include "config/field.hpp"
 #include "deltaport/config/schema.hpp"
-#include "support.hpp"
+#include "paths.hpp"
 
 namespace deltaport::test {
 namespace {
@@ -12,11 +12,7 @@ using Json = nlohmann::json;
 
 const Json& at(const Json& schema, const std::string& path) {
   const Json* node = &schema;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    node = &node->at("properties").at(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (const std::string& part : parts_of(path)) node = &node->at("properties").at(part);
   return *node;
 }
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "config/field.hpp"
-#include "support.hpp"
+#include "paths.hpp"
 
 namespace deltaport::test {
 namespace {
@@ -27,41 +27,12 @@ std::set<std::string> one_edit_away(const std::string& word) {
   return variants;
 }
 
-// All sections and keys.
-std::set<std::string> all_paths() {
-  std::set<std::string> paths;
-  for (const config::Field& field : config::fields()) {
-    paths.emplace(field.path);
-    for (std::size_t dot = field.path.find('.'); dot != std::string_view::npos;
-         dot = field.path.find('.', dot + 1))
-      paths.emplace(field.path.substr(0, dot));
-  }
-  return paths;
-}
-
-std::string refuse(const std::string& text) {
-  try {
-    parse_canonical(text, "run.yaml");
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "accepted:\n" << text;
-  return "";
-}
-
 void expect_guess(const std::string& section, const std::string& name, const std::string& wrong,
                   const char* value) {
-  std::string text = "# a comment\nversion: 1\n";
-  std::string indent;
-  for (std::size_t begin = 0; begin < section.size();) {
-    const std::size_t end = std::min(section.find('.', begin), section.size());
-    text += indent + section.substr(begin, end - begin) + ":\n";
-    indent += "  ";
-    begin = end + 1;
-  }
-  const auto line = std::count(text.begin(), text.end(), '\n') + 1;
-  text += indent + wrong + ": " + value + "\n";
-  const std::string report = refuse(text);
+  const std::size_t depth = parts_of(section).size();
+  const std::string indent(2 * depth, ' ');
+  const std::size_t line = 2 + depth + 1;
+  const std::string report = refuse("# a comment\nversion: 1\n" + below(section, wrong + ": " + value));
   const std::string path = section.empty() ? wrong : section + "." + wrong;
   EXPECT_TRUE(has(report, "the configuration has 1 error\n"));
   EXPECT_TRUE(
@@ -73,7 +44,9 @@ void expect_guess(const std::string& section, const std::string& name, const std
 TEST(MisspeltKeys, AreErrorsWithPlaceAndGuess) {
   const char* values[] = {"1", "abc", "[1, 2]", "{a: 1}", "true", "~"};  // no kind of value slips through
   std::size_t count = 0;
-  for (const std::string& path : all_paths()) {
+  std::set<std::string> paths = all_sections();
+  for (const config::Field& field : config::fields()) paths.emplace(field.path);
+  for (const std::string& path : paths) {
     const std::size_t dot = path.rfind('.');
     const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
     const std::string name = path.substr(dot + 1);

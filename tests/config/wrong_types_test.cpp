@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every key with every wrong kind of value: one error, at the value's place, naming the key.
 #include "config/field.hpp"
-#include "support.hpp"
+#include "paths.hpp"
 
 namespace deltaport::test {
 namespace {
@@ -48,35 +48,13 @@ std::vector<std::string> wrong_values(const Field& field) {
   return {};
 }
 
-// The key nested under its sections, on the last line; `column` is where its value starts.
-std::string nested(const std::string& path, const std::string& value, int& line, int& column) {
-  std::string text = path == "version" ? "" : "version: 1\n";
-  std::string indent;
-  std::size_t begin = 0;
-  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
-    text += indent + path.substr(begin, dot - begin) + ":\n";
-    indent += "  ";
-    begin = dot + 1;
-  }
-  const std::string key = indent + path.substr(begin) + ": ";
-  line = 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-  column = static_cast<int>(key.size()) + 1;
-  return text + key + value + "\n";
-}
-
-std::string refuse(const std::string& text) {
-  try {
-    parse_canonical(text, "run.yaml");
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "accepted:\n" << text;
-  return "";
-}
-
 void expect_error(const std::string& path, const std::string& value, bool at_value) {
-  int line = 0, column = 0;
-  const std::string text = nested(path, value, line, column);
+  const std::size_t dot = path.rfind('.') + 1;  // 0 without one
+  const std::string section = path.substr(0, dot == 0 ? 0 : dot - 1), key = path.substr(dot) + ": ";
+  const std::size_t depth = parts_of(section).size();
+  const std::string version = path == "version" ? "" : "version: 1\n";
+  const std::string text = version + below(section, key + value);
+  const std::size_t line = (version.empty() ? 0 : 1) + depth + 1, column = 2 * depth + key.size() + 1;
   const std::string report = refuse(text);
   EXPECT_TRUE(has(report, "the configuration has 1 error\n")) << text;
   const std::string place =
@@ -101,12 +79,7 @@ TEST(WrongTypes, EveryKeyRefusesEveryWrongKind) {
 }
 
 TEST(WrongTypes, EverySectionRefusesValues) {
-  std::vector<std::string> sections;
-  for (const Field& field : config::fields())
-    for (std::size_t dot = field.path.find('.'); dot != std::string_view::npos;
-         dot = field.path.find('.', dot + 1))
-      sections.emplace_back(field.path.substr(0, dot));
-  for (const std::string& section : sections)
+  for (const std::string& section : all_sections())
     for (const char* value : {"1", "abc", "[1, 2]", "true", ""}) expect_error(section, value, false);
 }
 
