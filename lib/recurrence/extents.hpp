@@ -35,6 +35,10 @@ struct Extents {
     const std::int64_t end = clamp(cu_seqlens[sequence + 1]);
     return {begin, end > begin ? end : begin};
   }
+  /// Whether the flat token row belongs to a sequence.
+  KOKKOS_INLINE_FUNCTION bool covers(std::int64_t row) const {
+    return cu_seqlens == nullptr || (row >= cu_seqlens[0] && row < cu_seqlens[sequences]);
+  }
   /// First slot of a sequence in an array with one slot per block of `length` tokens. Blocks restart at each
   /// sequence; slots of different sequences never overlap, and no sequence lengths are needed on the host.
   KOKKOS_INLINE_FUNCTION std::int64_t block_slot(std::int64_t sequence, int length) const {

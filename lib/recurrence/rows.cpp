@@ -6,11 +6,11 @@ namespace {
 
 template <class X>
 struct ZeroUncoveredRows {
-  const std::int32_t* cu_seqlens;
-  std::int64_t sequences, width;
+  Extents extents;
+  std::int64_t width;
   X* x;
   KOKKOS_FUNCTION void operator()(std::int64_t row) const {
-    if (row >= cu_seqlens[0] && row < cu_seqlens[sequences]) return;
+    if (extents.covers(row)) return;
     for (std::int64_t i = 0; i < width; ++i) x[row * width + i] = X(0);
   }
 };
@@ -39,9 +39,8 @@ struct SumOverGroup {
 template <class X>
 void zero_uncovered_rows(const ExecutionSpace& exec, const Extents& extents, const Tensor<X>& x) {
   if (extents.cu_seqlens == nullptr || x.size() == 0) return;
-  for_each_index(
-      exec, "deltaport: zero uncovered rows", extents.rows(),
-      ZeroUncoveredRows<X>{extents.cu_seqlens, extents.sequences, x.size() / extents.rows(), x.data()});
+  for_each_index(exec, "deltaport: zero uncovered rows", extents.rows(),
+                 ZeroUncoveredRows<X>{extents, x.size() / extents.rows(), x.data()});
 }
 
 template <class X>
@@ -58,5 +57,8 @@ void sum_over_group(const ExecutionSpace& exec, const Extents& extents, const Te
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE
+// Implementations that write halves themselves.
+template void zero_uncovered_rows<bfloat16>(const ExecutionSpace&, const Extents&, const Tensor<bfloat16>&);
+template void zero_uncovered_rows<float16>(const ExecutionSpace&, const Extents&, const Tensor<float16>&);
 
 }  // namespace deltaport::recurrence

@@ -8,6 +8,27 @@
 namespace deltaport::recurrence {
 namespace {
 
+std::string_view name_of(GateActivation gate) {
+  switch (gate) {
+    case GateActivation::softplus:
+      return "softplus";
+    case GateActivation::lower_bounded:
+      return "lower_bounded";
+    default:
+      return "log_decay";
+  }
+}
+std::string_view name_of(BetaActivation beta) {
+  switch (beta) {
+    case BetaActivation::sigmoid:
+      return "sigmoid";
+    case BetaActivation::doubled_sigmoid:
+      return "doubled_sigmoid";
+    default:
+      return "plain";
+  }
+}
+
 template <class X>
 void check_shape(const char* operation, const char* name, const Tensor<X>& x, const Shape& expected,
                  const char* letters) {
@@ -83,24 +104,72 @@ Extents check_qkv(const char* operation, const Inputs& inputs) {
   return x;
 }
 
+// Exactly one of a tensor and its pre-activation is given, the one that the option wants.
+template <class X, class Y>
+void check_either(const char* operation, const char* name, const Tensor<X>& plain, const char* raw_name,
+                  const Tensor<Y>& raw, const char* option, std::string_view value, bool activated) {
+  if (activated)
+    DELTAPORT_VALIDATE(!plain.defined(), ShapeError, operation, ": ", name, " must be empty with ", option,
+                       " ", value, ", which takes ", raw_name);
+  else
+    DELTAPORT_VALIDATE(!raw.defined(), ShapeError, operation, ": ", raw_name, " must be empty with ", option,
+                       " ", value, ", which takes ", name);
+}
+
+// g or raw_gate, A_log and dt_bias. `letters` are those of the gate, `per_head` those of dt_bias.
+template <class Inputs>
+void check_gate(const char* operation, const Inputs& in, const Options& options, const Shape& gate,
+                const char* letters, const Shape& per_head, const char* bias_letters) {
+  const bool activated = options.gate != GateActivation::log_decay;
+  if (activated)
+    check_shape(operation, "raw_gate", in.raw_gate, gate, letters);
+  else
+    check_shape(operation, "g", in.g, gate, letters);
+  DELTAPORT_VALIDATE(activated || !in.A_log.defined(), ShapeError, operation,
+                     ": A_log must be empty with gate log_decay, which has no activation");
+  DELTAPORT_VALIDATE(activated || !in.dt_bias.defined(), ShapeError, operation,
+                     ": dt_bias must be empty with gate log_decay, which has no activation");
+  if (in.A_log.defined() || options.gate == GateActivation::softplus)
+    check_shape(operation, "A_log", in.A_log, {per_head[0]}, "[heads of raw_gate]");
+  if (in.dt_bias.defined()) check_shape(operation, "dt_bias", in.dt_bias, per_head, bias_letters);
+}
+
 }  // namespace
 
 template <class T>
-Extents check_inputs(const char* operation, const GdnInputs<T>& inputs) {
+Extents check_inputs(const char* operation, const GdnInputs<T>& inputs, const Options& options) {
   Extents x = check_qkv(operation, inputs);
-  check_shape(operation, "g", inputs.g, {x.batch, x.tokens, x.value_heads}, "[B, T, HV]");
-  check_shape(operation, "beta", inputs.beta, {x.batch, x.tokens, x.value_heads}, "[B, T, HV]");
+  check_either(operation, "g", inputs.g, "raw_gate", inputs.raw_gate, "gate", name_of(options.gate),
+               options.gate != GateActivation::log_decay);
+  check_either(operation, "beta", inputs.beta, "raw_beta", inputs.raw_beta, "beta", name_of(options.beta),
+               options.beta != BetaActivation::plain);
+  const Shape scalars{x.batch, x.tokens, x.value_heads};
+  check_gate(operation, inputs, options, scalars, "[B, T, HV]", {x.value_heads}, "[HV]");
+  if (options.beta == BetaActivation::plain)
+    check_shape(operation, "beta", inputs.beta, scalars, "[B, T, HV]");
+  else
+    check_shape(operation, "raw_beta", inputs.raw_beta, scalars, "[B, T, HV]");
+  DELTAPORT_VALIDATE(options.write_gate == WriteGate::plain, ShapeError, operation,
+                     ": write_gate is sigmoid, but GDN has no write gate; leave it plain");
   check_sequences(operation, inputs, x);
   return x;
 }
 
 template <class T>
-Extents check_inputs(const char* operation, const Gdn2Inputs<T>& inputs) {
+Extents check_inputs(const char* operation, const Gdn2Inputs<T>& inputs, const Options& options) {
   Extents x = check_qkv(operation, inputs);
-  check_rank(operation, "g", inputs.g, 4, "[B, T, HV or H, K]");
-  if (inputs.g.extent(2) == x.key_heads) x.gate_heads = x.key_heads;
-  check_shape(operation, "g", inputs.g, {x.batch, x.tokens, x.gate_heads, x.key_dim}, "[B, T, HV or H, K]");
-  check_shape(operation, "b", inputs.b, inputs.g.shape(), "[B, T, HV or H, K] of g");
+  const bool activated = options.gate != GateActivation::log_decay;
+  check_either(operation, "g", inputs.g, "raw_gate", inputs.raw_gate, "gate", name_of(options.gate),
+               activated);
+  if (activated)
+    check_rank(operation, "raw_gate", inputs.raw_gate, 4, "[B, T, HV or H, K]");
+  else
+    check_rank(operation, "g", inputs.g, 4, "[B, T, HV or H, K]");
+  if ((activated ? inputs.raw_gate.extent(2) : inputs.g.extent(2)) == x.key_heads) x.gate_heads = x.key_heads;
+  const Shape gate{x.batch, x.tokens, x.gate_heads, x.key_dim};
+  check_gate(operation, inputs, options, gate, "[B, T, HV or H, K]", {x.gate_heads, x.key_dim},
+             "[heads of raw_gate, K]");
+  check_shape(operation, "b", inputs.b, gate, "[B, T, HV or H, K] of the gate");
   check_shape(operation, "w", inputs.w, inputs.v.shape(), "[B, T, HV, V]");
   check_sequences(operation, inputs, x);
   return x;
@@ -112,18 +181,34 @@ void check_options(const char* operation, const Options& options) {
                      ", expected 16, 32 or 64");
   DELTAPORT_VALIDATE(std::isfinite(options.scale), ShapeError, operation, ": scale is ", options.scale,
                      ", expected a finite number (0 for K^-0.5)");
+  const double bound = options.gate_lower_bound;
+  DELTAPORT_VALIDATE(options.gate != GateActivation::lower_bounded || (bound >= -5.0 && bound < 0.0),
+                     ShapeError, operation, ": gate_lower_bound is ", bound,
+                     ", expected a number in [-5, 0)");
 }
 
 template <class Inputs, class A>
-Extents check_step(const char* operation, const Inputs& inputs, const Tensor<A>& state) {
+Extents check_step(const char* operation, const Inputs& inputs, const Tensor<A>& state,
+                   const Options& options, const Tensor<std::int32_t>& state_indices) {
   DELTAPORT_VALIDATE(!inputs.initial_state.defined(), ShapeError, operation,
                      ": initial_state must be empty; the step updates `state` in place");
   DELTAPORT_VALIDATE(!inputs.cu_seqlens.defined(), ShapeError, operation,
                      ": cu_seqlens must be empty; each batch entry "
                      "is one sequence");
-  const Extents x = check_inputs(operation, inputs);
+  const Extents x = check_inputs(operation, inputs, options);
   DELTAPORT_VALIDATE(x.tokens == 1, ShapeError, operation, ": q has T = ", x.tokens, ", expected 1");
-  check_shape(operation, "state", state, {x.batch, x.value_heads, x.key_dim, x.value_dim}, "[N, HV, K, V]");
+  if (!state_indices.defined()) {
+    check_shape(operation, "state", state, {x.batch, x.value_heads, x.key_dim, x.value_dim}, "[N, HV, K, V]");
+    return x;
+  }
+  check_shape(operation, "state_indices", state_indices, {x.batch}, "[N]");
+  check_rank(operation, "state", state, 4, "[slots, HV, K, V]");
+  const std::int64_t slots = state.extent(0);
+  check_shape(operation, "state", state, {slots, x.value_heads, x.key_dim, x.value_dim}, "[slots, HV, K, V]");
+  if constexpr (runs_on_host)
+    for (std::int64_t n = 0; n < x.batch; ++n)
+      DELTAPORT_VALIDATE(state_indices.data()[n] < slots, ShapeError, operation, ": state_indices[", n,
+                         "] is ", state_indices.data()[n], ", but state has ", slots, " slots");
   return x;
 }
 
@@ -136,17 +221,21 @@ void check_gradients(const char* operation, const Extents& x, const Tensor<T>& d
                 {x.sequences, x.value_heads, x.key_dim, x.value_dim}, "[N, HV, K, V]");
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                               \
-  template Extents check_inputs<T>(const char*, const GdnInputs<T>&);                          \
-  template Extents check_inputs<T>(const char*, const Gdn2Inputs<T>&);                         \
-  template Extents check_step<GdnInputs<T>, Accumulate<T>>(const char*, const GdnInputs<T>&,   \
-                                                           const Tensor<Accumulate<T>>&);      \
-  template Extents check_step<Gdn2Inputs<T>, Accumulate<T>>(const char*, const Gdn2Inputs<T>&, \
-                                                            const Tensor<Accumulate<T>>&);     \
-  template void check_gradients<T>(const char*, const Extents&, const Tensor<T>&,              \
+#define DELTAPORT_INSTANTIATE(T)                                                                          \
+  template Extents check_inputs<T>(const char*, const GdnInputs<T>&, const Options&);                     \
+  template Extents check_inputs<T>(const char*, const Gdn2Inputs<T>&, const Options&);                    \
+  template Extents check_step<GdnInputs<T>, Accumulate<T>>(const char*, const GdnInputs<T>&,              \
+                                                           const Tensor<Accumulate<T>>&, const Options&,  \
+                                                           const Tensor<std::int32_t>&);                  \
+  template Extents check_step<Gdn2Inputs<T>, Accumulate<T>>(const char*, const Gdn2Inputs<T>&,            \
+                                                            const Tensor<Accumulate<T>>&, const Options&, \
+                                                            const Tensor<std::int32_t>&);                 \
+  template void check_gradients<T>(const char*, const Extents&, const Tensor<T>&,                         \
                                    const Tensor<Accumulate<T>>&);
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
+DELTAPORT_INSTANTIATE(bfloat16)
+DELTAPORT_INSTANTIATE(float16)
 #undef DELTAPORT_INSTANTIATE
 
 }  // namespace deltaport::recurrence

@@ -233,9 +233,11 @@ Values run_steps(Runtime& runtime, const Problem<double>& p) {
     one.beta = pick("beta", p.beta);
     one.b = pick("b", p.b);
     one.w = pick("w", p.w);
+    recurrence::Options options;
+    options.scale = p.scale;
     const Tensor<T> o = p.rule == Rule::gdn
-                            ? recurrence::gdn_step<T>(runtime, gdn_inputs<T>(runtime, one), state, p.scale)
-                            : recurrence::gdn2_step<T>(runtime, gdn2_inputs<T>(runtime, one), state, p.scale);
+                            ? recurrence::gdn_step<T>(runtime, gdn_inputs<T>(runtime, one), state, options)
+                            : recurrence::gdn2_step<T>(runtime, gdn2_inputs<T>(runtime, one), state, options);
     const std::vector<T> rows = to_vector(runtime.compute(), o);
     const std::int64_t width = p.value_heads * p.value_dim;
     for (std::int64_t n = 0; n < p.batch; ++n)

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace deltaport {
 
@@ -27,7 +28,44 @@ struct bfloat16 {
 };
 static_assert(sizeof(bfloat16) == 2);
 
-enum class Dtype { f32, f64, bf16, i32, i64, u8 };
+/// IEEE half precision as two-byte storage; arithmetic is done in float32. Conversion rounds to nearest even,
+/// keeps subnormals, infinity and NaN, and turns what rounds beyond 65504 into infinity.
+struct float16 {
+  std::uint16_t bits = 0;
+
+  float16() = default;
+  KOKKOS_INLINE_FUNCTION explicit float16(float value) {
+    const auto word = Kokkos::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    std::uint32_t half;
+    if (magnitude > 0x7f800000u) {  // NaN, quiet, with the upper bits of its payload
+      half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    } else if (magnitude >= 0x477ff000u) {  // 65520 and more
+      half = 0x7c00u;
+    } else if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5, whose last place is 2^-24, rounds
+      half = Kokkos::bit_cast<std::uint32_t>(Kokkos::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    } else {
+      half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    }
+    bits = static_cast<std::uint16_t>(half | ((word >> 16) & 0x8000u));
+  }
+  KOKKOS_INLINE_FUNCTION explicit operator float() const {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u)
+      return Kokkos::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    if (magnitude >= 0x400u) return Kokkos::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;  // zero and subnormals, exact
+    return sign != 0 ? -value : value;
+  }
+};
+static_assert(sizeof(float16) == 2);
+
+/// True for the two-byte storage types, whose arithmetic is done in float32.
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
+enum class Dtype { f32, f64, bf16, f16, i32, i64, u8 };
 
 /// Size of one element in bytes.
 constexpr std::size_t size_of(Dtype dtype) {
@@ -39,13 +77,14 @@ constexpr std::size_t size_of(Dtype dtype) {
     case Dtype::i32:
       return 4;
     case Dtype::bf16:
+    case Dtype::f16:
       return 2;
     default:
       return 1;
   }
 }
 
-/// Name as users write it: float32, float64, bfloat16, int32, int64, uint8.
+/// Name as users write it: float32, float64, bfloat16, float16, int32, int64, uint8.
 constexpr std::string_view name_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::f32:
@@ -54,6 +93,8 @@ constexpr std::string_view name_of(Dtype dtype) {
       return "float64";
     case Dtype::bf16:
       return "bfloat16";
+    case Dtype::f16:
+      return "float16";
     case Dtype::i32:
       return "int32";
     case Dtype::i64:
@@ -81,6 +122,11 @@ struct DtypeOf<bfloat16> {
   using accumulate = float;
 };
 template <>
+struct DtypeOf<float16> {
+  static constexpr Dtype value = Dtype::f16;
+  using accumulate = float;
+};
+template <>
 struct DtypeOf<std::int32_t> {
   static constexpr Dtype value = Dtype::i32;
 };
@@ -96,8 +142,8 @@ struct DtypeOf<std::uint8_t> {
 template <class T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-/// Type in which sums, gates, norms and recurrent states of T are kept: float for float and bfloat16, double
-/// for double.
+/// Type in which sums, gates, norms and recurrent states of T are kept: float for float, bfloat16 and
+/// float16, double for double.
 template <class T>
 using Accumulate = typename DtypeOf<T>::accumulate;
 

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace deltaport::recurrence {
+
+enum class Implementation {
+  automatic,  ///< the first of cuda, host and portable that this build has and that can do the call
+  reference,  ///< token by token; obviously right, slow
+  portable,   ///< chunked (WY form), Kokkos TeamPolicy, any execution space
+  host,       ///< chunked, vectorised for CPUs; execution spaces of the host
+  cuda        ///< tensor cores; Kokkos::Cuda
+};
+/// auto, reference, portable, host, cuda
+std::string_view name_of(Implementation implementation);
+/// Whether this build and its execution space have the implementation at all; it may still refuse sizes.
+bool available(Implementation implementation);
+
+/// What is done to each row of q and k first.
+enum class QkNorm {
+  none,
+  l2  ///< x / sqrt(sum x^2 + 1e-6)
+};
+
+/// How the log decay g comes in. The other two take the pre-activation `raw_gate` instead of `g`.
+enum class GateActivation {
+  log_decay,  ///< g itself
+  softplus,   ///< g = -exp(A_log) softplus(raw_gate + dt_bias)
+  lower_bounded  ///< g = gate_lower_bound sigmoid(exp(A_log) (raw_gate + dt_bias)); without A_log, exp(A_log) = 1
+};
+
+/// beta of GDN (then given as `raw_beta`) and the erase gate b of GDN2 (then b is the pre-activation).
+enum class BetaActivation {
+  plain,
+  sigmoid,
+  doubled_sigmoid  ///< 2 sigmoid: lets the eigenvalues 1 - beta be negative
+};
+
+/// The write gate w of GDN2 (then w is the pre-activation).
+enum class WriteGate { plain, sigmoid };
+
+struct Options {
+  double scale = 0.0;   ///< factor on q; 0 means K^-0.5
+  int chunk_size = 64;  ///< 16, 32 or 64; what `reference` ignores and others may refuse
+  Implementation implementation = Implementation::automatic;
+  bool output_final_state = false;
+  /// Keep what backward needs. Without it `saved` of the result is empty.
+  bool save_for_backward = true;
+  QkNorm qk_norm = QkNorm::none;
+  GateActivation gate = GateActivation::log_decay;
+  double gate_lower_bound = -5.0;  ///< of GateActivation::lower_bounded, in [-5, 0)
+  BetaActivation beta = BetaActivation::plain;
+  WriteGate write_gate = WriteGate::plain;  ///< GDN2 only
+};
+
+}  // namespace deltaport::recurrence

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which implementation does a call.
+#include "recurrence/choose.hpp"
+
+#include <cmath>
+
+namespace deltaport::recurrence {
+namespace {
+
+// The type that `host` would see.
+Dtype dtype_on_host(Dtype dtype, const Options& options) {
+  return dtype == Dtype::f64 || plain(options) ? dtype : Dtype::f32;
+}
+
+bool can_do(Implementation implementation, Call call, Rule rule, const Extents& x, Dtype dtype,
+            const Options& options) {
+  switch (implementation) {
+    case Implementation::cuda:
+      if (!cuda::available() || dtype == Dtype::f64) return false;
+      return call == Call::step ? cuda::supports_step(rule, x, dtype, options)
+                                : cuda::supports(rule, x, dtype, options);
+    case Implementation::host:
+      if (!host::available() || dtype == Dtype::f64) return false;
+      return call == Call::step ||
+             host::supports(rule, x, dtype_on_host(dtype, options), plain_options(options));
+    default:
+      return true;
+  }
+}
+
+std::string available_names() {
+  std::string names = "auto";
+  for (auto each :
+       {Implementation::reference, Implementation::portable, Implementation::host, Implementation::cuda})
+    if (available(each)) names += ", " + std::string(name_of(each));
+  return names;
+}
+
+}  // namespace
+
+std::string_view name_of(Implementation implementation) {
+  switch (implementation) {
+    case Implementation::reference:
+      return "reference";
+    case Implementation::portable:
+      return "portable";
+    case Implementation::host:
+      return "host";
+    case Implementation::cuda:
+      return "cuda";
+    default:
+      return "auto";
+  }
+}
+
+bool available(Implementation implementation) {
+  if (implementation == Implementation::host) return host::available();
+  if (implementation == Implementation::cuda) return cuda::available();
+  return true;
+}
+
+Options resolve(const char* operation, Call call, Rule rule, const Extents& x, Dtype dtype, Options options) {
+  if (options.scale == 0.0) options.scale = 1.0 / std::sqrt(static_cast<double>(x.key_dim));
+  if (options.implementation == Implementation::automatic) {
+    options.implementation = Implementation::portable;
+    for (auto each : {Implementation::host, Implementation::cuda})
+      if (can_do(each, call, rule, x, dtype, options)) options.implementation = each;
+    return options;
+  }
+  const std::string_view name = name_of(options.implementation);
+  DELTAPORT_VALIDATE(available(options.implementation), ShapeError, operation, ": implementation ", name,
+                     " is not available in this build with execution space ", ExecutionSpace::name(),
+                     "; expected one of ", available_names());
+  DELTAPORT_VALIDATE(can_do(options.implementation, call, rule, x, dtype, options), ShapeError, operation,
+                     ": implementation ", name, " cannot do T = ", deltaport::name_of(dtype),
+                     ", K = ", x.key_dim, ", V = ", x.value_dim, ", H = ", x.key_heads,
+                     ", HV = ", x.value_heads, ", chunk_size = ", options.chunk_size, "; it does ",
+                     options.implementation == Implementation::cuda ? cuda::limits() : host::limits(),
+                     ". auto or portable do any");
+  return options;
+}
+
+}  // namespace deltaport::recurrence
