@@ -7,11 +7,14 @@
 /// Bridges the oracle's problems and the library: random problems, calls, comparisons.
 namespace deltaport::conformance {
 
+using oracle::Activations;
+using oracle::Beta;
+using oracle::Gate;
 using oracle::Problem;
 using oracle::Rule;
 using oracle::Values;
 
-/// How log decays are drawn: uniformly in [2 * mean, 0].
+/// How log decays are drawn: uniformly in [2 * mean, 0]; about that size where they come from an activation.
 struct Gates {
   double mean = -0.5;
 };
@@ -25,11 +28,23 @@ struct Sizes {
   bool with_states = true;  ///< initial state and gradient of the final state
 };
 
-/// Keys and queries of unit length, everything rounded to float so that both precisions see the same numbers.
-Problem<double> random_problem(Rule rule, const Sizes& sizes, Gates gates, std::uint64_t seed);
+/// Keys and queries of unit length (any length with l2_norm), everything rounded to float so that both
+/// precisions see the same numbers.
+Problem<double> random_problem(Rule rule, const Sizes& sizes, Gates gates, std::uint64_t seed,
+                               const Activations& activations = {});
+/// What is of type T in the library, rounded to it.
+template <class T>
+Problem<double> rounded(Problem<double> problem);
+
+/// The library's options for a problem, implementation and chunk size left open.
+recurrence::Options options_of(const Problem<double>& problem);
+/// solve(problem), kept for the next call with the same problem.
+const Values& solution(const Problem<double>& problem);
 
 /// The same problem restricted to sequence n, alone.
 Problem<double> only_sequence(const Problem<double>& problem, std::int64_t n);
+/// Token t of every sequence, without states.
+Problem<double> only_token(const Problem<double>& problem, std::int64_t t);
 /// The part of a token-wise or state-wise result that belongs to sequence n.
 std::vector<double> slice(const Problem<double>& problem, const std::string& name,
                           const std::vector<double>& values, std::int64_t n);
@@ -42,12 +57,17 @@ Values run(Runtime& runtime, const Problem<double>& problem, const recurrence::O
            Pass pass = Pass::forward_and_backward);
 
 /// Token by token through the single step, from the problem's initial state: o and final_state. No
-/// cu_seqlens.
+/// cu_seqlens. With `slots`, sequence n has its state in slot slots[n] of a larger tensor, which final_state
+/// then is; its other slots hold 7.
 template <class T>
-Values run_steps(Runtime& runtime, const Problem<double>& problem);
+Values run_steps(Runtime& runtime, const Problem<double>& problem,
+                 const std::vector<std::int32_t>& slots = {});
 
 /// rms(x - expected) / rms(expected); infinite when x is not finite.
 double relative_error(const std::vector<double>& x, const std::vector<double>& expected);
+
+/// rms(x - expected); infinite when x is not finite.
+double rms_difference(const std::vector<double>& x, const std::vector<double>& expected);
 
 /// Every element has the same bits (NaN equals NaN of the same bits).
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/oracle.hpp"
+#include "conformance/oracle_activations.hpp"
 
 #include <cmath>
 #include <complex>
@@ -68,11 +69,13 @@ void retreat(const Problem<double>& p, const Place& x, const std::vector<double>
   const int K = p.key_dim, V = p.value_dim;
   const bool gdn = p.rule == Rule::gdn;
   const double beta = gdn ? at(p.beta, x.scalar) : 0.0;
+  auto &dq = out["dq"], &dk = out["dk"], &dv = out["dv"], &dg = out["dg"];
+  auto &d_erase_gate = out[gdn ? "dbeta" : "db"], &d_write_gate = out[gdn ? "dbeta" : "dw"];
+  std::vector<double> decay(static_cast<std::size_t>(K)), decayed = decay, erase = decay;
   for (int c = 0; c < V; ++c) {
     const double d_out = at(p.d_o, x.value + c), v = at(p.v, x.value + c);
     const double write = gdn ? beta : at(p.w, x.value + c);
     double recalled = 0;
-    std::vector<double> decay(static_cast<std::size_t>(K)), decayed = decay, erase = decay;
     for (int a = 0; a < K; ++a) {
       at(decay, a) = std::exp(gdn ? at(p.g, x.scalar) : at(p.g, x.gate + a));
       at(decayed, a) = at(decay, a) * at(before, a * V + c);
@@ -84,26 +87,20 @@ void retreat(const Problem<double>& p, const Place& x, const std::vector<double>
     for (int a = 0; a < K; ++a) {
       const double k = at(p.k, x.key + a);
       double& d = at(ds, a * V + c);
-      at(out["dq"], x.key + a) += p.scale * d_out * (at(decayed, a) + k * error);
+      at(dq, x.key + a) += p.scale * d_out * (at(decayed, a) + k * error);
       d += p.scale * at(p.q, x.key + a) * d_out;
-      at(out["dk"], x.key + a) += d * error;
+      at(dk, x.key + a) += d * error;
       d_error += d * k;
     }
-    at(out["dv"], x.value + c) += d_error * write;
-    if (gdn)
-      at(out["dbeta"], x.scalar) += d_error * v;
-    else
-      at(out["dw"], x.value + c) += d_error * v;
+    at(dv, x.value + c) += d_error * write;
+    at(d_write_gate, gdn ? x.scalar : x.value + c) += d_error * v;
     for (int a = 0; a < K; ++a) {
       double& d = at(ds, a * V + c);
       const double d_erase = -d_error * at(decayed, a);
-      at(out["dk"], x.key + a) += d_erase * (gdn ? beta : at(p.b, x.gate + a));
-      if (gdn)
-        at(out["dbeta"], x.scalar) += d_erase * at(p.k, x.key + a);
-      else
-        at(out["db"], x.gate + a) += d_erase * at(p.k, x.key + a);
+      at(dk, x.key + a) += d_erase * (gdn ? beta : at(p.b, x.gate + a));
+      at(d_erase_gate, gdn ? x.scalar : x.gate + a) += d_erase * at(p.k, x.key + a);
       d -= d_error * at(erase, a);
-      at(out["dg"], gdn ? x.scalar : x.gate + a) += d * at(decayed, a);
+      at(dg, gdn ? x.scalar : x.gate + a) += d * at(decayed, a);
       d *= at(decay, a);
     }
   }
@@ -124,10 +121,9 @@ void solve_head(const Problem<double>& p, Index n, int head, Values& out) {
   for (Index i = 0; i < size; ++i) at(out["dinitial_state"], offset + i) = at(ds, i);
 }
 
-}  // namespace
-
+// The core rule, on activated inputs.
 template <class R>
-Forward<R> forward(const Problem<R>& p) {
+Forward<R> run(const Problem<R>& p) {
   const Index size = Index{p.key_dim} * p.value_dim;
   Forward<R> out;
   out.o.resize(p.v.size());
@@ -146,11 +142,9 @@ Forward<R> forward(const Problem<R>& p) {
     }
   return out;
 }
-template Forward<double> forward(const Problem<double>&);
-template Forward<std::complex<double>> forward(const Problem<std::complex<double>>&);
 
-Values solve(const Problem<double>& p) {
-  Forward<double> f = forward(p);
+Values adjoint(const Problem<double>& p) {
+  Forward<double> f = run(p);
   Values out;
   out["dq"].resize(p.q.size());
   out["dk"].resize(p.k.size());
@@ -168,6 +162,21 @@ Values solve(const Problem<double>& p) {
   for (Index n = 0; n < p.sequences(); ++n)
     for (int head = 0; head < p.value_heads; ++head) solve_head(p, n, head, out);
   if (p.initial_state.empty()) out.erase("dinitial_state");
+  return out;
+}
+
+}  // namespace
+
+template <class R>
+Forward<R> forward(const Problem<R>& p) {
+  return run(activated(p));
+}
+template Forward<double> forward(const Problem<double>&);
+template Forward<std::complex<double>> forward(const Problem<std::complex<double>>&);
+
+Values solve(const Problem<double>& p) {
+  Values out = adjoint(activated(p));
+  chain_activations(p, out);
   return out;
 }
 

@@ -32,6 +32,9 @@ Problem<Complex> to_complex(const Problem<double>& p) {
   z.b = widen(p.b);
   z.w = widen(p.w);
   z.initial_state = widen(p.initial_state);
+  z.activations = p.activations;
+  z.A_log = widen(p.A_log);
+  z.dt_bias = widen(p.dt_bias);
   return z;
 }
 
@@ -47,9 +50,18 @@ void check(const Problem<double>& p) {
   const double epsilon = 1e-30;
   Values expected = deltaport::oracle::solve(p);
   Problem<Complex> z = to_complex(p);
+  const bool raw_gate = p.activations.gate != Gate::log_decay, raw_beta = p.activations.beta != Beta::plain;
   const std::vector<std::pair<const char*, std::vector<Complex>*>> inputs{
-      {"dq", &z.q}, {"dk", &z.k}, {"dv", &z.v},       {"dg", &z.g},
-      {"db", &z.b}, {"dw", &z.w}, {"dbeta", &z.beta}, {"dinitial_state", &z.initial_state}};
+      {"dq", &z.q},
+      {"dk", &z.k},
+      {"dv", &z.v},
+      {raw_gate ? "d_raw_gate" : "dg", &z.g},
+      {"db", &z.b},
+      {"dw", &z.w},
+      {raw_beta ? "d_raw_beta" : "dbeta", &z.beta},
+      {"dinitial_state", &z.initial_state},
+      {"dA_log", &z.A_log},
+      {"ddt_bias", &z.dt_bias}};
   for (const auto& [name, x] : inputs) {
     std::vector<double> numeric;
     for (Complex& value : *x) {
@@ -76,6 +88,18 @@ TEST(Oracle, AdjointIsTheComplexStep) {
                           .cu_seqlens = {0, 1, 1, 5}},
                          {-0.2}, 13));
   }
+}
+
+TEST(Oracle, ActivationsAreTheComplexStep) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (Gate gate : {Gate::softplus, Gate::lower_bounded})
+      for (Beta beta : {Beta::sigmoid, Beta::doubled_sigmoid}) {
+        const Sizes sizes{
+            .batch = 2, .tokens = 4, .value_heads = 2, .key_dim = 3, .value_dim = 2, .gate_heads = 1};
+        check(random_problem(
+            rule, sizes, {-0.4}, 14,
+            {.l2_norm = true, .gate = gate, .beta = beta, .write_sigmoid = rule == Rule::gdn2}));
+      }
 }
 
 TEST(Oracle, GdnIsGdn2WithEqualGates) {

@@ -11,26 +11,22 @@ using namespace deltaport::conformance;
 
 template <class Implementation>
 class Semantics : public Suite<Implementation> {};
-TYPED_TEST_SUITE(Semantics, AllImplementations);
-
-const char* name_of(Rule rule) {
-  return rule == Rule::gdn ? "gdn" : "gdn2";
-}
+TYPED_TEST_SUITE(Semantics, AllImplementations, InstanceNames);
 
 TYPED_TEST(Semantics, PackedEqualsAlone) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
     SCOPED_TRACE(name_of(rule));
     // Boundaries at 1, 63, 64 and 65, documents of one token, an empty one, and a rest that no sequence
     // covers.
-    const auto problem = random_problem(rule,
-                                        {.tokens = 230,
-                                         .key_heads = 2,
-                                         .value_heads = 4,
-                                         .key_dim = 16,
-                                         .value_dim = 8,
-                                         .gate_heads = 2,
-                                         .cu_seqlens = {0, 1, 63, 64, 65, 65, 193, 220}},
-                                        {-0.1}, 21);
+    const auto problem = this->problem(rule,
+                                       {.tokens = 230,
+                                        .key_heads = 2,
+                                        .value_heads = 4,
+                                        .key_dim = 16,
+                                        .value_dim = 8,
+                                        .gate_heads = 2,
+                                        .cu_seqlens = {0, 1, 63, 64, 65, 65, 193, 220}},
+                                       {-0.1}, 21);
     const Values packed = this->run(problem);
     for (std::int64_t n = 0; n < problem.sequences(); ++n) {
       if (problem.begin(n) == problem.end(n)) continue;
@@ -44,7 +40,7 @@ TYPED_TEST(Semantics, PackedEqualsAlone) {
 TYPED_TEST(Semantics, EmptySequenceHandsItsStateOn) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
     const auto problem =
-        random_problem(rule, {.tokens = 5, .key_dim = 8, .value_dim = 8, .cu_seqlens = {0, 0, 5, 5}}, {}, 22);
+        this->problem(rule, {.tokens = 5, .key_dim = 8, .value_dim = 8, .cu_seqlens = {0, 0, 5, 5}}, {}, 22);
     const Values out = this->run(problem);
     for (std::int64_t n : {0, 2}) {
       EXPECT_EQ(slice(problem, "final_state", out.at("final_state"), n),
@@ -57,14 +53,14 @@ TYPED_TEST(Semantics, EmptySequenceHandsItsStateOn) {
 
 TYPED_TEST(Semantics, UncoveredRowsAreZero) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    const auto problem = random_problem(rule,
-                                        {.tokens = 80,
-                                         .value_heads = 2,
-                                         .key_dim = 8,
-                                         .value_dim = 8,
-                                         .gate_heads = 1,
-                                         .cu_seqlens = {0, 3, 70}},
-                                        {}, 23);
+    const auto problem = this->problem(rule,
+                                       {.tokens = 80,
+                                        .value_heads = 2,
+                                        .key_dim = 8,
+                                        .value_dim = 8,
+                                        .gate_heads = 1,
+                                        .cu_seqlens = {0, 3, 70}},
+                                       {}, 23);
     auto rest = problem;
     rest.cu_seqlens = {70, 80};
     for (const auto& [name, values] : this->run(problem)) {
@@ -76,7 +72,7 @@ TYPED_TEST(Semantics, UncoveredRowsAreZero) {
 
 TYPED_TEST(Semantics, Repeatable) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    const auto problem = random_problem(
+    const auto problem = this->problem(
         rule, {.batch = 2, .tokens = 100, .key_heads = 2, .value_heads = 4, .key_dim = 16, .value_dim = 16},
         {}, 24);
     const Values first = this->run(problem);
@@ -92,7 +88,7 @@ TYPED_TEST(Semantics, Causal) {
   for (Rule rule : {Rule::gdn, Rule::gdn2})
     for (std::int64_t edit : {1, 7, 15, 16, 17, 31, 33, 48, 63, 64, 70, 129}) {
       SCOPED_TRACE(std::string(name_of(rule)) + ", token " + std::to_string(edit));
-      auto problem = random_problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 25);
+      auto problem = this->problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 25);
       problem.d_final_state.clear();
       for (std::size_t i = static_cast<std::size_t>(edit) * 8; i < problem.d_o.size(); ++i)
         problem.d_o[i] = 0.0;
@@ -127,7 +123,7 @@ TYPED_TEST(Semantics, Causal) {
 
 TYPED_TEST(Semantics, NanStaysInItsSequence) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    auto problem = random_problem(
+    auto problem = this->problem(
         rule,
         {.tokens = 150, .value_heads = 2, .key_dim = 16, .value_dim = 8, .cu_seqlens = {0, 40, 75, 150}},
         {-0.1}, 26);
@@ -152,9 +148,9 @@ TYPED_TEST(Semantics, NanStaysInItsSequence) {
 // More (sequence, head) pairs than 16 bits of grid.
 TYPED_TEST(Semantics, ManySequences) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    const auto problem = random_problem(
+    const auto problem = this->problem(
         rule, {.batch = 32800, .tokens = 1, .value_heads = 2, .key_dim = 2, .value_dim = 2}, {}, 27);
-    this->expect_close(this->run(problem), deltaport::oracle::solve(problem));
+    this->check(problem);
   }
 }
 

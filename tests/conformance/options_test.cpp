@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norm and activations inside: each alone, all together, at their limits, against the oracle's own formulas.
+#include <cmath>
+#include <limits>
+
+#include "conformance/implementations.hpp"
+
+namespace {
+
+using namespace deltaport::conformance;
+
+template <class Implementation>
+class Options : public Suite<Implementation> {
+ protected:
+  static void expect_finite(const Values& values) {
+    for (const auto& [name, x] : values)
+      for (double value : x) ASSERT_TRUE(std::isfinite(value)) << name;
+  }
+};
+TYPED_TEST_SUITE(Options, AllImplementations, InstanceNames);
+
+struct Case {
+  const char* what;
+  Activations activations;
+};
+const std::vector<Case> cases{
+    {"l2 norm", {.l2_norm = true}},
+    {"softplus", {.gate = Gate::softplus}},
+    {"lower bound -5", {.gate = Gate::lower_bounded}},
+    {"lower bound -0.3", {.gate = Gate::lower_bounded, .lower_bound = -0.3}},
+    {"sigmoid", {.beta = Beta::sigmoid}},
+    {"doubled sigmoid", {.beta = Beta::doubled_sigmoid}},
+    {"write sigmoid", {.write_sigmoid = true}},
+    {"all", {.l2_norm = true, .gate = Gate::softplus, .beta = Beta::doubled_sigmoid, .write_sigmoid = true}},
+    {"all, bounded",
+     {.l2_norm = true, .gate = Gate::lower_bounded, .beta = Beta::sigmoid, .write_sigmoid = true}},
+};
+
+bool applies(Rule rule, const Activations& activations) {
+  return rule == Rule::gdn2 || !activations.write_sigmoid;
+}
+Activations all_of(Rule rule, Gate gate = Gate::softplus) {
+  return {.l2_norm = true, .gate = gate, .beta = Beta::doubled_sigmoid, .write_sigmoid = rule == Rule::gdn2};
+}
+
+const Sizes ordinary{
+    .batch = 2, .tokens = 70, .key_heads = 2, .value_heads = 4, .key_dim = 16, .value_dim = 8};
+
+TYPED_TEST(Options, EachAloneAndAllTogether) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (const Case& each : cases) {
+      if (!applies(rule, each.activations)) continue;
+      SCOPED_TRACE(std::string(name_of(rule)) + ", " + each.what);
+      this->check(this->problem(rule, ordinary, {-0.3}, 51, each.activations));
+    }
+}
+
+TYPED_TEST(Options, SharedGatesAndPacking) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (Gate gate : {Gate::softplus, Gate::lower_bounded}) {
+      SCOPED_TRACE(name_of(rule));
+      this->check(this->problem(rule,
+                                {.tokens = 150,
+                                 .key_heads = 2,
+                                 .value_heads = 6,
+                                 .key_dim = 16,
+                                 .value_dim = 8,
+                                 .gate_heads = 2,
+                                 .cu_seqlens = {0, 1, 1, 66, 130}},
+                                {-0.2}, 52, all_of(rule, gate)));
+    }
+}
+
+TYPED_TEST(Options, ParametersAreOptional) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    SCOPED_TRACE(name_of(rule));
+    auto problem = this->problem(rule, ordinary, {-0.2}, 53, {.gate = Gate::softplus});
+    problem.dt_bias.clear();
+    this->check(problem);
+    problem.activations.gate = Gate::lower_bounded;
+    this->check(problem);
+    problem.A_log.clear();
+    this->check(problem);
+  }
+}
+
+// A_log and dt_bias gather sums in which strong decay leaves little: nothing may drown in rounding.
+TYPED_TEST(Options, ParameterGradientsUnderStrongDecay) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (double mean : {-0.01, -2.0, -6.0, -20.0}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + ", mean gate " + std::to_string(mean));
+      this->check(this->problem(rule, {.tokens = 200, .key_dim = 16, .value_dim = 16}, {mean}, 54,
+                                {.gate = Gate::softplus}));
+    }
+}
+
+TYPED_TEST(Options, GateOfMinusInfinityIsNoDecay) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (Gate gate : {Gate::softplus, Gate::lower_bounded}) {
+      SCOPED_TRACE(name_of(rule));
+      auto problem = this->problem(rule, ordinary, {-0.3}, 55, {.gate = gate});
+      for (std::size_t i = 0; i < problem.g.size(); i += 5)
+        problem.g[i] = -std::numeric_limits<double>::infinity();
+      this->check(problem);
+    }
+}
+
+// Rates beyond float32, gates that forget everything, sigmoids at their ends.
+TYPED_TEST(Options, SaturatedGatesKeepGradientsFinite) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (Gate gate : {Gate::softplus, Gate::lower_bounded})
+      for (double log : {-200.0, 30.0, 88.0, 100.0, 300.0}) {
+        SCOPED_TRACE(std::string(name_of(rule)) + ", A_log " + std::to_string(log));
+        auto problem = this->problem(rule, ordinary, {-0.3}, 56, all_of(rule, gate));
+        for (double& value : problem.A_log) value = log;
+        for (auto* x : {&problem.g, &problem.beta, &problem.b, &problem.w})
+          for (double& value : *x) value *= 30;
+        const Values values = this->run(rounded<typename TypeParam::type>(problem));
+        this->expect_finite(values);
+      }
+}
+
+TYPED_TEST(Options, ZeroRowsThroughTheNorm) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    SCOPED_TRACE(name_of(rule));
+    auto problem = this->problem(rule, ordinary, {-0.1}, 57, {.l2_norm = true});
+    const auto dim = static_cast<std::size_t>(problem.key_dim);
+    for (auto* x : {&problem.q, &problem.k})
+      for (std::size_t row = 3; row * dim < x->size(); row += 7)
+        std::fill_n(x->begin() + static_cast<std::ptrdiff_t>(row * dim), dim, 0.0);
+    this->check(problem);
+  }
+}
+
+// Kimi Delta Attention is GDN2 with the erase and the write gate broadcast from one beta.
+TYPED_TEST(Options, KdaIsGdn2WithOneBeta) {
+  auto problem = this->problem(Rule::gdn2, ordinary, {-0.3}, 58);
+  const auto K = static_cast<std::size_t>(problem.key_dim), V = static_cast<std::size_t>(problem.value_dim);
+  for (std::size_t i = 0; i < problem.b.size(); ++i) problem.b[i] = problem.b[i / K * K];
+  for (std::size_t i = 0; i < problem.w.size(); ++i) problem.w[i] = problem.b[i / V * K];
+  this->check(problem);
+  // Against GDN, where the decay is one number too: its dbeta is db and dw added up.
+  auto gdn = problem;
+  gdn.rule = Rule::gdn;
+  gdn.g.clear();
+  for (std::size_t i = 0; i < problem.b.size(); ++i) problem.g[i] = problem.g[i / K * K];
+  for (std::size_t i = 0; i < problem.b.size(); i += K) {
+    gdn.g.push_back(problem.g[i]);
+    gdn.beta.push_back(problem.b[i]);
+  }
+  gdn.b.clear();
+  gdn.w.clear();
+  const Values kda = this->run(problem);
+  std::vector<double> dbeta(gdn.beta.size());
+  for (std::size_t i = 0; i < problem.b.size(); ++i) dbeta[i / K] += kda.at("db")[i];
+  for (std::size_t i = 0; i < problem.w.size(); ++i) dbeta[i / V] += kda.at("dw")[i];
+  const Values& expected = solution(gdn);
+  EXPECT_TRUE(this->close(kda.at("o"), expected.at("o"), TypeParam::tolerance("o")));
+  EXPECT_TRUE(this->close(dbeta, expected.at("dbeta"), 2 * TypeParam::tolerance("db")));
+}
+
+TYPED_TEST(Options, StepsEqualForward) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (const Case& each : cases) {
+      if (!applies(rule, each.activations)) continue;
+      SCOPED_TRACE(std::string(name_of(rule)) + ", " + each.what);
+      const auto problem = this->problem(rule, ordinary, {-0.3}, 59, each.activations);
+      this->expect_close(run_steps<typename TypeParam::type>(this->runtime, problem),
+                         this->run(problem, 64, Pass::forward));
+    }
+}
+
+// Sequences may keep their states anywhere; a padding row changes nothing.
+TYPED_TEST(Options, ScatteredSteps) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    SCOPED_TRACE(name_of(rule));
+    const auto problem =
+        this->problem(rule, {.batch = 4, .tokens = 5, .value_heads = 2}, {-0.3}, 60, all_of(rule));
+    const std::vector<std::int32_t> slots{5, -1, 0, 2};
+    Values dense = run_steps<typename TypeParam::type>(this->runtime, problem);
+    Values scattered = run_steps<typename TypeParam::type>(this->runtime, problem, slots);
+    const std::size_t size = dense["final_state"].size() / 4, row = dense["o"].size() / 4;
+    for (std::size_t n = 0; n < 4; ++n)
+      for (std::size_t i = 0; i < row; ++i)
+        EXPECT_EQ(scattered["o"][n * row + i], slots[n] < 0 ? 0.0 : dense["o"][n * row + i]);
+    std::vector<double> expected(scattered["final_state"].size(), 7.0);
+    for (std::size_t n = 0; n < 4; ++n)
+      for (std::size_t i = 0; i < size && slots[n] >= 0; ++i)
+        expected[static_cast<std::size_t>(slots[n]) * size + i] = dense["final_state"][n * size + i];
+    EXPECT_TRUE(same_bits(scattered["final_state"], expected));
+  }
+}
+
+}  // namespace
