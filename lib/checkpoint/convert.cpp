@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/convert.hpp"
 
-#include <bit>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -10,18 +9,17 @@ namespace deltaport {
 
 namespace {
 
-// How each file type is stored, where that is not a type of C++.
-struct Half {
-  std::uint16_t bits;
-};
+template <class X>
+constexpr bool is_float = std::is_floating_point_v<X> || is_half<X>;
 
+// Halves convert through float; the C++ types among themselves.
 template <class From, class To>
 bool convert_one(From from, To& to) {
-  if constexpr (std::is_same_v<From, Half>) {
-    to = static_cast<To>(half_to_float(from.bits));
-  } else if constexpr (std::is_same_v<From, bfloat16>) {
+  if constexpr (std::is_same_v<From, To>) {
+    to = from;
+  } else if constexpr (is_half<From> || is_half<To>) {
     to = static_cast<To>(static_cast<float>(from));
-  } else if constexpr (std::is_floating_point_v<To>) {
+  } else if constexpr (is_float<To>) {
     to = static_cast<To>(from);
   } else {
     if (!std::in_range<To>(from)) return false;
@@ -42,24 +40,12 @@ std::int64_t convert_all(const std::byte* raw, std::int64_t n, To* to) {
 
 }  // namespace
 
-float half_to_float(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
-  const std::uint32_t fraction = bits & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
-  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24, exact in float
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
-}
-
 template <class T>
 FileConversion<T> file_conversion(FileDtype dtype) {
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (is_float<T>) {
     switch (dtype) {
       case FileDtype::f16:
-        return convert_all<Half, T>;
+        return convert_all<float16, T>;
       case FileDtype::bf16:
         return convert_all<bfloat16, T>;
       case FileDtype::f32:
@@ -95,6 +81,8 @@ FileConversion<T> file_conversion(FileDtype dtype) {
 
 template FileConversion<float> file_conversion<float>(FileDtype);
 template FileConversion<double> file_conversion<double>(FileDtype);
+template FileConversion<bfloat16> file_conversion<bfloat16>(FileDtype);
+template FileConversion<float16> file_conversion<float16>(FileDtype);
 template FileConversion<std::int32_t> file_conversion<std::int32_t>(FileDtype);
 template FileConversion<std::int64_t> file_conversion<std::int64_t>(FileDtype);
 

@@ -19,7 +19,4 @@ using FileConversion = std::int64_t (*)(const std::byte* raw, std::int64_t n, T*
 template <class T>
 FileConversion<T> file_conversion(FileDtype dtype);
 
-/// Value of an IEEE half-precision number.
-float half_to_float(std::uint16_t bits);
-
 }  // namespace deltaport

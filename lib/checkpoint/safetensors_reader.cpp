@@ -125,6 +125,8 @@ std::vector<T> SafetensorsReader::read(std::string_view name) const {
   template std::vector<T> SafetensorsReader::read<T>(std::string_view) const;
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
+DELTAPORT_INSTANTIATE(bfloat16)
+DELTAPORT_INSTANTIATE(float16)
 DELTAPORT_INSTANTIATE(std::int32_t)
 DELTAPORT_INSTANTIATE(std::int64_t)
 #undef DELTAPORT_INSTANTIATE

@@ -20,6 +20,10 @@ constexpr FileDtype file_dtype() {
       return FileDtype::f32;
     case Dtype::f64:
       return FileDtype::f64;
+    case Dtype::bf16:
+      return FileDtype::bf16;
+    case Dtype::f16:
+      return FileDtype::f16;
     case Dtype::i32:
       return FileDtype::i32;
     default:
@@ -120,6 +124,8 @@ FileDigest SafetensorsWriter::write(const std::filesystem::path& path) const {
   template void SafetensorsWriter::add<T>(const std::string&, const Shape&, const std::vector<T>&);
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
+DELTAPORT_INSTANTIATE(bfloat16)
+DELTAPORT_INSTANTIATE(float16)
 DELTAPORT_INSTANTIATE(std::int32_t)
 DELTAPORT_INSTANTIATE(std::int64_t)
 #undef DELTAPORT_INSTANTIATE

@@ -6,7 +6,7 @@ namespace {
 constexpr std::string_view layer_types[] = {"gdn", "gdn2", "attention"};
 constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
 constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
-constexpr std::string_view recurrences[] = {"auto", "reference", "portable"};
+constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
 }  // namespace
 
 template <>

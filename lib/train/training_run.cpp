@@ -17,6 +17,10 @@ recurrence::Implementation implementation_of(RecurrenceName name) {
       return recurrence::Implementation::reference;
     case RecurrenceName::portable:
       return recurrence::Implementation::portable;
+    case RecurrenceName::host:
+      return recurrence::Implementation::host;
+    case RecurrenceName::cuda:
+      return recurrence::Implementation::cuda;
     default:
       return recurrence::Implementation::automatic;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/checkpoint/safetensors.hpp"
+#include "deltaport/core/dtype.hpp"
 
 #include <gtest/gtest.h>
 
@@ -79,6 +80,28 @@ TEST(Safetensors, RoundTripsAllTypesAndShapes) {
             std::string::npos);
   EXPECT_NE(message_of<CheckpointError>([&] { reader.at("nope"); }).find("the file has: l, d"),
             std::string::npos);
+}
+
+TEST(Safetensors, KeepsHalvesAsTheyAre) {
+  TempFolder folder;
+  const std::vector<float16> h{float16(1.5f), float16(-65504.0f), float16(0x1p-24f)};
+  const std::vector<bfloat16> b{bfloat16(1.5f), bfloat16(-3e38f)};
+  const std::vector<double> d{1.0 + 0x1p-11, 1e9, -0.1};
+  SafetensorsWriter writer;
+  writer.add("h", Shape{3}, h);
+  writer.add("b", Shape{2}, b);
+  writer.add("d", Shape{3}, d);
+  writer.write(folder / "t.safetensors");
+  const SafetensorsReader reader(folder / "t.safetensors");
+  EXPECT_EQ(reader.at("h").dtype, FileDtype::f16);
+  EXPECT_EQ(reader.at("b").dtype, FileDtype::bf16);
+  EXPECT_EQ(std::memcmp(reader.read<float16>("h").data(), h.data(), 6), 0);
+  EXPECT_EQ(std::memcmp(reader.read<bfloat16>("b").data(), b.data(), 4), 0);
+  EXPECT_EQ(reader.read<double>("h")[1], -65504.0);
+  EXPECT_EQ(reader.read<float16>("b")[0].bits, h[0].bits);
+  EXPECT_EQ(reader.read<float16>("d")[0].bits, float16(1.0f).bits);  // half way: to even
+  EXPECT_EQ(reader.read<float16>("d")[1].bits, 0x7c00);
+  EXPECT_EQ(reader.read<bfloat16>("d")[2].bits, bfloat16(-0.1f).bits);
 }
 
 TEST(Safetensors, ConvertsEveryHalfAndBfloat16) {

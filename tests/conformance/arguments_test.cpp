@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every wrong argument is refused with its name; the table breaks one argument at a time.
 #include <functional>
+#include <utility>
 
 #include "conformance/implementations.hpp"
 #include "deltaport/core/parallel.hpp"
@@ -123,6 +124,94 @@ TEST(Arguments, Gdn2Forward) {
   }
 }
 
+/// A call with raw gates, as `break_it` leaves it.
+template <class Inputs, class Call>
+void expect_all_refused(Rule rule, const Activations& activations, const std::vector<Broken<Inputs>>& table,
+                        Call call) {
+  Runtime runtime;
+  const auto problem = random_problem(rule, valid, {}, 2, activations);
+  for (const auto& broken : table) {
+    Inputs inputs;
+    if constexpr (std::is_same_v<Inputs, GdnInputs<float>>)
+      inputs = gdn_inputs<float>(runtime, problem);
+    else
+      inputs = gdn2_inputs<float>(runtime, problem);
+    Options options = options_of(problem);
+    broken.break_it(runtime, inputs, options);
+    expect_refused(broken.expected, [&] { call(runtime, inputs, options); });
+  }
+}
+
+TEST(Arguments, GdnActivations) {
+  using Inputs = GdnInputs<float>;
+  const std::vector<Broken<Inputs>> table{
+      {"raw_gate is missing", [](Runtime&, Inputs& x, Options&) { x.raw_gate = {}; }},
+      {"raw_gate has shape [2, 3, 2]",
+       [](Runtime& r, Inputs& x, Options&) {
+         x.raw_gate = zeros(r, {2, 3, 2});
+       }},
+      {"g must be empty with gate softplus", [](Runtime&, Inputs& x, Options&) { x.g = x.raw_gate; }},
+      {"raw_gate must be empty with gate log_decay",
+       [](Runtime&, Inputs&, Options& o) { o.gate = recurrence::GateActivation::log_decay; }},
+      {"raw_beta is missing", [](Runtime&, Inputs& x, Options&) { x.raw_beta = {}; }},
+      {"beta must be empty with beta sigmoid", [](Runtime&, Inputs& x, Options&) { x.beta = x.raw_beta; }},
+      {"raw_beta must be empty with beta plain",
+       [](Runtime&, Inputs&, Options& o) { o.beta = recurrence::BetaActivation::plain; }},
+      {"A_log is missing", [](Runtime&, Inputs& x, Options&) { x.A_log = {}; }},
+      {"A_log has shape [2]", [](Runtime& r, Inputs& x, Options&) { x.A_log = zeros(r, {2}); }},
+      {"dt_bias has shape [4, 8]",
+       [](Runtime& r, Inputs& x, Options&) {
+         x.dt_bias = zeros(r, {4, 8});
+       }},
+      {"GDN has no write gate",
+       [](Runtime&, Inputs&, Options& o) { o.write_gate = recurrence::WriteGate::sigmoid; }},
+      {"A_log must be empty with gate log_decay",
+       [](Runtime&, Inputs& x, Options& o) {
+         o.gate = recurrence::GateActivation::log_decay;
+         x.g = std::exchange(x.raw_gate, {});
+       }},
+  };
+  expect_all_refused<Inputs>(
+      Rule::gdn, {.gate = Gate::softplus, .beta = Beta::sigmoid}, table,
+      [](Runtime& r, const Inputs& x, const Options& o) { recurrence::gdn_forward(r, x, o); });
+  for (double bound : {0.0, 0.5, -5.01, std::numeric_limits<double>::quiet_NaN()})
+    expect_all_refused<Inputs>(
+        Rule::gdn, {.gate = Gate::lower_bounded, .lower_bound = bound},
+        {{"gate_lower_bound is", [](Runtime&, Inputs&, Options&) {}}},
+        [](Runtime& r, const Inputs& x, const Options& o) { recurrence::gdn_forward(r, x, o); });
+}
+
+TEST(Arguments, Gdn2Activations) {
+  using Inputs = Gdn2Inputs<float>;
+  expect_all_refused<Inputs>(
+      Rule::gdn2, {.gate = Gate::softplus},
+      {{"raw_gate is missing", [](Runtime&, Inputs& x, Options&) { x.raw_gate = {}; }},
+       {"raw_gate has shape [2, 3, 3, 8]",
+        [](Runtime& r, Inputs& x, Options&) {
+          x.raw_gate = zeros(r, {2, 3, 3, 8});
+        }},
+       {"A_log has shape [8]", [](Runtime& r, Inputs& x, Options&) { x.A_log = zeros(r, {8}); }},
+       {"dt_bias has shape [4]", [](Runtime& r, Inputs& x, Options&) { x.dt_bias = zeros(r, {4}); }},
+       {"g must be empty with gate softplus", [](Runtime&, Inputs& x, Options&) { x.g = x.raw_gate; }}},
+      [](Runtime& r, const Inputs& x, const Options& o) { recurrence::gdn2_forward(r, x, o); });
+}
+
+TEST(Arguments, ImplementationsThatAreNotThere) {
+  Runtime runtime;
+  const auto inputs = gdn_inputs<float>(runtime, random_problem(Rule::gdn, valid, {}, 1));
+  for (auto implementation : {recurrence::Implementation::host, recurrence::Implementation::cuda}) {
+    if (recurrence::available(implementation)) continue;
+    Options options;
+    options.implementation = implementation;
+    expect_refused("is not available in this build",
+                   [&] { recurrence::gdn_forward(runtime, inputs, options); });
+  }
+  Options options;
+  const auto result = recurrence::gdn_forward(runtime, inputs, options);
+  EXPECT_TRUE(recurrence::available(result.saved.options.implementation));
+  EXPECT_NE(result.saved.options.implementation, recurrence::Implementation::automatic);
+}
+
 TEST(Arguments, Boundaries) {
   if (!runs_on_host) GTEST_SKIP() << "boundaries in device memory are clamped, not read";
   Runtime runtime;
@@ -142,7 +231,8 @@ TEST(Arguments, Boundaries) {
 TEST(Arguments, Backward) {
   Runtime runtime;
   const auto inputs = gdn_inputs<float>(runtime, random_problem(Rule::gdn, valid, {}, 1));
-  const auto result = recurrence::gdn_forward(runtime, inputs);
+  const auto result =
+      recurrence::gdn_forward(runtime, inputs, {.implementation = recurrence::Implementation::portable});
   const auto& saved = result.saved;
   expect_refused("d_o is missing", [&] { recurrence::gdn_backward(runtime, saved, Tensor<float>{}); });
   expect_refused("d_o has shape [2, 3, 4, 9]", [&] {
@@ -154,6 +244,12 @@ TEST(Arguments, Backward) {
   auto damaged = saved;
   damaged.inverse = {};
   expect_refused("saved.inverse has shape", [&] { recurrence::gdn_backward(runtime, damaged, result.o); });
+  const auto half_inputs = gdn_inputs<bfloat16>(runtime, random_problem(Rule::gdn, valid, {}, 1));
+  auto half =
+      recurrence::gdn_forward(runtime, half_inputs, {.implementation = recurrence::Implementation::portable});
+  half.saved.wide_inverse = {};
+  expect_refused("saved.wide_inverse has shape",
+                 [&] { recurrence::gdn_backward(runtime, half.saved, half.o); });
   Options options;
   options.save_for_backward = false;
   const auto unsaved = recurrence::gdn_forward(runtime, inputs, options);
@@ -173,6 +269,18 @@ TEST(Arguments, Step) {
   const auto state = zeros(runtime, {2, 4, 8, 8});
   inputs.initial_state = state;
   expect_refused("initial_state must be empty", [&] { recurrence::gdn2_step(runtime, inputs, state); });
+  inputs.initial_state = {};
+  const auto indices = [&](const std::vector<std::int32_t>& values) { return boundaries(runtime, values); };
+  expect_refused("state_indices has shape [3]", [&] {
+    recurrence::gdn2_step(runtime, inputs, state, {}, indices({0, 1, 1}));
+  });
+  if (runs_on_host)
+    expect_refused("state_indices[1] is 2, but state has 2 slots", [&] {
+      recurrence::gdn2_step(runtime, inputs, state, {}, indices({0, 2}));
+    });
+  expect_refused("state has shape [5, 4, 8]", [&] {
+    recurrence::gdn2_step(runtime, inputs, zeros(runtime, {5, 4, 8}), {}, indices({0, 1}));
+  });
   inputs = gdn2_inputs<float>(runtime, random_problem(Rule::gdn2, valid, {}, 1));
   inputs.initial_state = {};
   expect_refused("q has T = 3", [&] { recurrence::gdn2_step(runtime, inputs, state); });

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <set>
 
 #include "conformance/implementations.hpp"
 #include "deltaport/checkpoint/safetensors.hpp"
@@ -28,14 +29,18 @@ Fields fields_of(const Problem<double>& p) {
       value{p.batch, p.tokens, p.value_heads, p.value_dim};
   const Shape state{p.sequences(), p.value_heads, p.key_dim, p.value_dim};
   Fields out{{"q", {key, p.q}}, {"k", {key, p.k}}, {"v", {value, p.v}}, {"do", {value, p.d_o}}};
-  if (p.rule == Rule::gdn) {
-    out["g"] = {{p.batch, p.tokens, p.value_heads}, p.g};
-    out["beta"] = {{p.batch, p.tokens, p.value_heads}, p.beta};
+  const bool gdn = p.rule == Rule::gdn, raw_gate = p.activations.gate != Gate::log_decay;
+  const Shape scalars{p.batch, p.tokens, p.value_heads}, gate{p.batch, p.tokens, p.gate_heads, p.key_dim};
+  out[raw_gate ? "raw_gate" : "g"] = {gdn ? scalars : gate, p.g};
+  if (gdn) {
+    out[p.activations.beta == Beta::plain ? "beta" : "raw_beta"] = {scalars, p.beta};
   } else {
-    out["g"] = {{p.batch, p.tokens, p.gate_heads, p.key_dim}, p.g};
-    out["b"] = {{p.batch, p.tokens, p.gate_heads, p.key_dim}, p.b};
+    out["b"] = {gate, p.b};
     out["w"] = {value, p.w};
   }
+  const Shape heads{gdn ? p.value_heads : p.gate_heads};
+  if (!p.A_log.empty()) out["A_log"] = {heads, p.A_log};
+  if (!p.dt_bias.empty()) out["dt_bias"] = {gdn ? heads : Shape{p.gate_heads, p.key_dim}, p.dt_bias};
   if (!p.initial_state.empty()) out["initial_state"] = {state, p.initial_state};
   if (!p.d_final_state.empty()) out["dht"] = {state, p.d_final_state};
   return out;
@@ -50,19 +55,34 @@ class Op : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  enum class Store { f64, f32 };
+  /// Halves are for what is of the type of q; the rest is float32 then.
+  enum class Store { f64, f32, bf16, f16 };
   void write(const Fields& fields, const std::vector<std::int64_t>& boundaries = {},
              Store store = Store::f64) {
     SafetensorsWriter writer(FileOrigin::user);
-    std::map<std::string, std::vector<float>> narrow;
-    for (const auto& [name, field] : fields)
+    std::map<std::string, std::vector<float>> singles;
+    std::map<std::string, std::vector<bfloat16>> brains;
+    std::map<std::string, std::vector<float16>> halves;
+    const std::set<std::string> of_type{"q", "k", "v", "do", "b", "w", "raw_gate", "raw_beta"};
+    for (const auto& [name, field] : fields) {
+      const std::vector<double>& values = field.values;
       if (store == Store::f64)
-        writer.add(name, field.shape, field.values);
+        writer.add(name, field.shape, values);
+      else if (store == Store::bf16 && of_type.count(name))
+        writer.add(name, field.shape, narrowed(values, brains[name]));
+      else if (store == Store::f16 && of_type.count(name))
+        writer.add(name, field.shape, narrowed(values, halves[name]));
       else
-        writer.add(name, field.shape, narrow[name] = {field.values.begin(), field.values.end()});
+        writer.add(name, field.shape, narrowed(values, singles[name]));
+    }
     if (!boundaries.empty())
       writer.add("cu_seqlens", Shape{static_cast<std::int64_t>(boundaries.size())}, boundaries);
     writer.write(path("in.safetensors"));
+  }
+  template <class X>
+  static const std::vector<X>& narrowed(const std::vector<double>& values, std::vector<X>& to) {
+    for (double value : values) to.push_back(static_cast<X>(static_cast<float>(value)));
+    return to;
   }
   int run(const std::string& arguments) {
     const std::string command = std::string(DELTAPORT_EXECUTABLE) + " op " + arguments + " --in " +
@@ -123,6 +143,82 @@ TEST_F(Op, TakesBoundariesScaleAndDtype) {
   write(fields_of(problem), {0, 7, 18}, Store::f32);
   ASSERT_EQ(run("gdn2 --backward --scale 0.3 --dtype float64"), 0) << log();
   expect_output(deltaport::oracle::solve(problem), 1e-12);
+}
+
+// Halves go in and come out as they are; --dtype converts.
+TEST_F(Op, ComputesInEveryType) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
+    const std::string command = rule == Rule::gdn ? "gdn --backward" : "gdn2 --backward";
+    auto problem = rounded<bfloat16>(random_problem(rule, sizes, {-0.2}, 36));
+    write(fields_of(problem), {}, Store::bf16);
+    ASSERT_EQ(run(command), 0) << log();
+    const SafetensorsReader reader(path("out.safetensors"));
+    EXPECT_EQ(reader.at("o").dtype, FileDtype::bf16);
+    EXPECT_EQ(reader.at("dg").dtype, FileDtype::f32);
+    EXPECT_EQ(reader.at("final_state").dtype, FileDtype::f32);
+    expect_output(deltaport::oracle::solve(problem), 0x1p-8);
+    ASSERT_EQ(run(command + " --dtype float64"), 0) << log();
+    expect_output(deltaport::oracle::solve(problem), 1e-10);
+    problem = rounded<float16>(random_problem(rule, sizes, {-0.2}, 37));
+    write(fields_of(problem), {}, Store::f16);
+    ASSERT_EQ(run(command), 0) << log();
+    EXPECT_EQ(SafetensorsReader(path("out.safetensors")).at("dv").dtype, FileDtype::f16);
+    expect_output(deltaport::oracle::solve(problem), 0x1p-11);
+    write(fields_of(problem));
+    ASSERT_EQ(run(command + " --dtype f16"), 0) << log();
+    expect_output(deltaport::oracle::solve(problem), 0x1p-11);
+  }
+}
+
+TEST_F(Op, DoesEveryOption) {
+  struct Flags {
+    std::string text;
+    Activations activations;
+  };
+  const std::vector<Flags> table{
+      {" --qk-norm l2", {.l2_norm = true}},
+      {" --gate softplus", {.gate = Gate::softplus}},
+      {" --gate lower-bounded", {.gate = Gate::lower_bounded}},
+      {" --gate lower-bounded --gate-lower-bound -1.5", {.gate = Gate::lower_bounded, .lower_bound = -1.5}},
+      {" --beta sigmoid", {.beta = Beta::sigmoid}},
+      {" --qk-norm l2 --gate softplus --beta doubled-sigmoid",
+       {.l2_norm = true, .gate = Gate::softplus, .beta = Beta::doubled_sigmoid}},
+  };
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (auto [text, activations] : table) {
+      SCOPED_TRACE(text);
+      if (rule == Rule::gdn2) {
+        text += " --write-gate sigmoid";
+        activations.write_sigmoid = true;
+      }
+      const auto problem = random_problem(rule, sizes, {-0.2}, 38, activations);
+      write(fields_of(problem));
+      ASSERT_EQ(run((rule == Rule::gdn ? "gdn --backward" : "gdn2 --backward") + text), 0) << log();
+      expect_output(deltaport::oracle::solve(problem), 1e-10);
+    }
+}
+
+TEST_F(Op, RefusesWrongOptions) {
+  const auto raw = random_problem(Rule::gdn, sizes, {-0.2}, 39, {.gate = Gate::softplus});
+  write(fields_of(raw));
+  expect_refused("gdn", "unknown tensor \"A_log\"");
+  expect_refused("gdn --gate relu", "--gate");
+  expect_refused("gdn --gate softplus --gate-lower-bound -1", "--gate-lower-bound needs");
+  expect_refused("gdn --gate lower-bounded --gate-lower-bound -5.5", "gate_lower_bound is -5.5");
+  expect_refused("gdn --gate softplus --write-gate sigmoid", "--write-gate");
+  expect_refused("gdn --gate softplus --dtype float8", "--dtype");
+  Fields fields = fields_of(raw);
+  fields.erase("A_log");
+  write(fields);
+  expect_refused("gdn --gate softplus", "tensor \"A_log\" is missing");
+  EXPECT_EQ(run("gdn --gate lower-bounded"), 0) << log();
+  fields["dt_bias"] = {{3}, {0, 0, 0}};
+  write(fields);
+  expect_refused("gdn --gate lower-bounded", "dt_bias has shape [3]");
+  if (!recurrence::available(Implementation::cuda)) {
+    write(fields_of(random_problem(Rule::gdn, sizes, {-0.2}, 40)));
+    expect_refused("gdn --impl cuda", "implementation cuda is not available in this build");
+  }
 }
 
 TEST_F(Op, ForwardAloneNeedsNoGradients) {

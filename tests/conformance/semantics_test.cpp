@@ -2,6 +2,7 @@
 // What must hold bit for bit: packing, causality, repetition, isolation of NaN, rows outside every sequence.
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "conformance/implementations.hpp"
 
@@ -12,6 +13,17 @@ using namespace deltaport::conformance;
 template <class Implementation>
 class Semantics : public Suite<Implementation> {};
 TYPED_TEST_SUITE(Semantics, AllImplementations, InstanceNames);
+
+Activations all_of(Rule rule) {
+  return {.l2_norm = true,
+          .gate = Gate::softplus,
+          .beta = Beta::doubled_sigmoid,
+          .write_sigmoid = rule == Rule::gdn2};
+}
+
+bool is_token_wise(const std::string& name) {
+  return name != "final_state" && name != "dinitial_state" && name != "dA_log" && name != "ddt_bias";
+}
 
 TYPED_TEST(Semantics, PackedEqualsAlone) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
@@ -51,23 +63,33 @@ TYPED_TEST(Semantics, EmptySequenceHandsItsStateOn) {
   }
 }
 
+// Whatever stands there, NaN too: it reaches no result, sums over tokens included.
 TYPED_TEST(Semantics, UncoveredRowsAreZero) {
-  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    const auto problem = this->problem(rule,
-                                       {.tokens = 80,
-                                        .value_heads = 2,
-                                        .key_dim = 8,
-                                        .value_dim = 8,
-                                        .gate_heads = 1,
-                                        .cu_seqlens = {0, 3, 70}},
-                                       {}, 23);
-    auto rest = problem;
-    rest.cu_seqlens = {70, 80};
-    for (const auto& [name, values] : this->run(problem)) {
-      if (name == "final_state" || name == "dinitial_state") continue;
-      for (double value : slice(rest, name, values, 0)) ASSERT_EQ(value, 0.0) << name;
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (const Activations& activations : {Activations{}, all_of(rule)}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + (activations.l2_norm ? ", all options" : ""));
+      const auto problem = this->problem(rule,
+                                         {.tokens = 80,
+                                          .value_heads = 2,
+                                          .key_dim = 8,
+                                          .value_dim = 8,
+                                          .gate_heads = 1,
+                                          .cu_seqlens = {0, 3, 70}},
+                                         {-0.3}, 23, activations);
+      auto poisoned = problem;
+      for (auto* x : {&poisoned.q, &poisoned.k, &poisoned.v, &poisoned.g, &poisoned.beta, &poisoned.b,
+                      &poisoned.w, &poisoned.d_o})
+        std::fill(x->begin() + static_cast<std::ptrdiff_t>(x->size() / 80 * 70), x->end(),
+                  std::numeric_limits<double>::quiet_NaN());
+      auto rest = problem;
+      rest.cu_seqlens = {70, 80};
+      const Values clean = this->run(problem);
+      for (const auto& [name, values] : this->run(poisoned)) {
+        EXPECT_TRUE(same_bits(values, clean.at(name))) << name;
+        if (!is_token_wise(name)) continue;
+        for (double value : slice(rest, name, values, 0)) ASSERT_EQ(value, 0.0) << name;
+      }
     }
-  }
 }
 
 TYPED_TEST(Semantics, Repeatable) {
@@ -82,67 +104,94 @@ TYPED_TEST(Semantics, Repeatable) {
   }
 }
 
+// Moves token `at` of every input; what is T stays T.
+template <class T>
+Problem<double> edited_at(const Problem<double>& problem, std::int64_t at) {
+  auto edited = problem;
+  const auto change = [&](std::vector<double>& x, double factor, double shift) {
+    const std::size_t width = x.size() / static_cast<std::size_t>(problem.tokens);
+    for (std::size_t i = 0; i < width; ++i) {
+      double& value = x[static_cast<std::size_t>(at) * width + i];
+      value = static_cast<float>(value * factor + shift);
+    }
+  };
+  change(edited.g, 3.0, -25.0);
+  change(edited.q, -2.0, 0.3);
+  change(edited.k, -0.5, 0.1);
+  change(edited.v, 5.0, 1.0);
+  for (auto* x : {&edited.beta, &edited.b, &edited.w}) change(*x, 0.5, 0.0);
+  return rounded<T>(edited);
+}
+
 // Nothing before a token changes when the token or its gate changes: outputs, and gradients of a loss on
 // earlier rows.
 TYPED_TEST(Semantics, Causal) {
   for (Rule rule : {Rule::gdn, Rule::gdn2})
-    for (std::int64_t edit : {1, 7, 15, 16, 17, 31, 33, 48, 63, 64, 70, 129}) {
-      SCOPED_TRACE(std::string(name_of(rule)) + ", token " + std::to_string(edit));
-      auto problem = this->problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 25);
-      problem.d_final_state.clear();
-      for (std::size_t i = static_cast<std::size_t>(edit) * 8; i < problem.d_o.size(); ++i)
-        problem.d_o[i] = 0.0;
-      auto edited = problem;
-      const auto change = [&](std::vector<double>& x, double factor, double shift) {
-        const std::size_t width = x.size() / 130;
-        for (std::size_t i = 0; i < width; ++i) {
-          double& value = x[static_cast<std::size_t>(edit) * width + i];
-          value = static_cast<float>(value * factor + shift);
+    for (const Activations& activations : {Activations{}, all_of(rule)})
+      for (std::int64_t edit : {1, 7, 15, 16, 17, 31, 33, 48, 63, 64, 70, 129}) {
+        SCOPED_TRACE(std::string(name_of(rule)) + ", token " + std::to_string(edit));
+        auto problem =
+            this->problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 25, activations);
+        problem.d_final_state.clear();
+        std::fill(problem.d_o.begin() + edit * problem.value_dim, problem.d_o.end(), 0.0);
+        auto prefix = problem;
+        prefix.cu_seqlens = {0, static_cast<std::int32_t>(edit)};
+        const Values before = this->run(problem),
+                     after = this->run(edited_at<typename TypeParam::type>(problem, edit));
+        for (const auto& [name, values] : before) {
+          if (!is_token_wise(name) && name != "dinitial_state") continue;
+          EXPECT_TRUE(same_bits(slice(prefix, name, values, 0), slice(prefix, name, after.at(name), 0)))
+              << name;
         }
-      };
-      change(edited.g, 3.0, -25.0);
-      change(edited.q, -2.0, 0.3);
-      change(edited.k, -0.5, 0.1);
-      change(edited.v, 5.0, 1.0);
-      if (rule == Rule::gdn) {
-        change(edited.beta, 0.5, 0.0);
-      } else {
-        change(edited.b, 0.5, 0.0);
-        change(edited.w, 0.5, 0.0);
       }
-      auto prefix = problem;
-      prefix.cu_seqlens = {0, static_cast<std::int32_t>(edit)};
+}
+
+// The mirror: an incoming gradient reaches no token after its own.
+TYPED_TEST(Semantics, IncomingGradientsReachOnlyThePast) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (std::int64_t edit : {0, 15, 16, 40, 63, 64, 100}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + ", token " + std::to_string(edit));
+      const auto problem = this->problem(rule, {.tokens = 130, .key_dim = 16, .value_dim = 8}, {-0.5}, 28);
+      auto edited = problem;
+      for (int c = 0; c < problem.value_dim; ++c)
+        edited.d_o[static_cast<std::size_t>(edit * problem.value_dim + c)] = 3.0 - c;
+      auto rest = problem;
+      rest.cu_seqlens = {static_cast<std::int32_t>(edit) + 1, 130};
       const Values before = this->run(problem), after = this->run(edited);
       for (const auto& [name, values] : before) {
-        if (name == "final_state") continue;
-        EXPECT_TRUE(same_bits(slice(prefix, name, values, 0), slice(prefix, name, after.at(name), 0)))
-            << name;
+        if (!is_token_wise(name)) continue;
+        EXPECT_TRUE(same_bits(slice(rest, name, values, 0), slice(rest, name, after.at(name), 0))) << name;
       }
     }
 }
 
 TYPED_TEST(Semantics, NanStaysInItsSequence) {
-  for (Rule rule : {Rule::gdn, Rule::gdn2}) {
-    auto problem = this->problem(
-        rule,
-        {.tokens = 150, .value_heads = 2, .key_dim = 16, .value_dim = 8, .cu_seqlens = {0, 40, 75, 150}},
-        {-0.1}, 26);
-    const Values clean = this->run(problem);
-    for (auto* x : {&problem.q, &problem.k, &problem.v, &problem.g}) {
-      const double kept = (*x)[x->size() / 2 - x->size() / 15];
-      (*x)[x->size() / 2 - x->size() / 15] = std::numeric_limits<double>::quiet_NaN();
-      const Values dirty = this->run(problem);
-      for (const auto& [name, values] : dirty)
-        for (std::int64_t n : {0, 2})
-          EXPECT_TRUE(same_bits(slice(problem, name, values, n), slice(problem, name, clean.at(name), n)))
-              << name << " of sequence " << n;
-      bool seen = false;
-      for (const auto& [name, values] : dirty)
-        for (double value : slice(problem, name, values, 1)) seen = seen || std::isnan(value);
-      EXPECT_TRUE(seen) << "a NaN must not be swallowed";
-      (*x)[x->size() / 2 - x->size() / 15] = kept;
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (const Activations& activations : {Activations{}, all_of(rule)}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + (activations.l2_norm ? ", all options" : ""));
+      auto problem = this->problem(
+          rule,
+          {.tokens = 150, .value_heads = 2, .key_dim = 16, .value_dim = 8, .cu_seqlens = {0, 40, 75, 150}},
+          {-0.1}, 26, activations);
+      const Values clean = this->run(problem);
+      for (auto* x :
+           {&problem.q, &problem.k, &problem.v, &problem.g, &problem.beta, &problem.b, &problem.w}) {
+        if (x->empty()) continue;
+        double& value = (*x)[x->size() / 2 - x->size() / 15];
+        const double kept = std::exchange(value, std::numeric_limits<double>::quiet_NaN());
+        bool seen = false;
+        for (const auto& [name, values] : this->run(problem)) {
+          if (name == "dA_log" || name == "ddt_bias") continue;  // sums over all sequences
+          for (std::int64_t n : {0, 2}) {
+            EXPECT_TRUE(same_bits(slice(problem, name, values, n), slice(problem, name, clean.at(name), n)))
+                << name << " of sequence " << n;
+          }
+          for (double result : slice(problem, name, values, 1)) seen = seen || std::isnan(result);
+        }
+        EXPECT_TRUE(seen) << "a NaN must not be swallowed";
+        value = kept;
+      }
     }
-  }
 }
 
 // More (sequence, head) pairs than 16 bits of grid.

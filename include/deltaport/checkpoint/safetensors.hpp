@@ -99,9 +99,9 @@ class SafetensorsReader {
   /// Copies bytes [first_byte, first_byte + bytes) of the tensor's data to `to`.
   void read_bytes(const TensorEntry& tensor, std::uint64_t first_byte, std::uint64_t bytes, void* to) const;
 
-  /// All elements as T. float and double accept F16, BF16, F32 and F64 (exact, except that F64 to float
-  /// rounds to nearest); int32_t and int64_t accept every integer type and throw when a value does not fit.
-  /// Any other combination throws, naming tensor and types. T is float, double, std::int32_t or std::int64_t.
+  /// All elements as T. double, float, bfloat16 and float16 accept F16, BF16, F32 and F64 and round to nearest
+  /// what T cannot express (halves by way of float); int32_t and int64_t accept every integer type and throw
+  /// when a value does not fit. Any other combination throws, naming tensor and types. T is one of these.
   template <class T>
   std::vector<T> read(std::string_view name) const;
   /// The same for elements [first, first + count) into host memory.
@@ -139,7 +139,7 @@ class SafetensorsWriter {
   /// "__metadata__", and sizes that overflow or do not fill whole bytes.
   void add(const std::string& name, FileDtype dtype, const std::vector<std::int64_t>& shape, Fill fill);
   /// Adds a tensor in host memory that must stay alive until write() returns. T is float, double,
-  /// std::int32_t or std::int64_t, stored as it is.
+  /// bfloat16, float16, std::int32_t or std::int64_t, stored as it is.
   template <class T>
   void add(const std::string& name, const Shape& shape, const T* host);
   /// The same, with the element count checked; keeps a copy of nothing.

@@ -90,7 +90,7 @@ struct ScheduleConfig {
   std::int64_t decay = 0;     ///< wsd: steps of the final decay
 };
 
-enum class RecurrenceName { automatic, reference, portable };
+enum class RecurrenceName { automatic, reference, portable, host, cuda };
 
 struct RecurrenceConfig {
   RecurrenceName implementation = RecurrenceName::automatic;
