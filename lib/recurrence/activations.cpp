@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recurrence/activations.hpp"
 
+#include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
-
-#include "recurrence/gate_curve.hpp"
-#include "recurrence/gate_gradient.hpp"
+#include "recurrence/gates.hpp"
 #include "recurrence/qk_norm.hpp"
 
 namespace deltaport::recurrence {
@@ -16,18 +15,6 @@ struct Convert {
   To* out;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
     out[i] = static_cast<To>(static_cast<Accumulate<X>>(x[i]));
-  }
-};
-
-template <class T>
-struct ActivateGate {
-  using A = Accumulate<T>;
-  GateCurve<A> curve;
-  const T* raw;
-  std::int64_t width;
-  A* g;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
-    g[i] = curve.at(static_cast<A>(raw[i]), i % width).g;
   }
 };
 
@@ -43,19 +30,28 @@ struct ScaledSigmoid {
   }
 };
 
+/// One token.
 template <class T>
 struct ScaledSigmoidGradient {
   using A = Accumulate<T>;
   Extents x;
-  std::int64_t width;
+  int width;
   const T* raw;
   A factor;
   const A* d_out;
   T* d_raw;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
-    const A value = static_cast<A>(raw[i]);
-    const A slope = factor * (sigmoid(value) * sigmoid(-value));
-    d_raw[i] = x.covers(i / width) ? static_cast<T>(d_out[i] * slope) : T(0);
+  KOKKOS_INLINE_FUNCTION void operator()(const TeamMember& team) const {
+    const std::int64_t row = team.league_rank();
+    const bool covered = x.covers(row);
+    const T* in = raw + row * width;
+    const A* incoming = d_out + row * width;
+    T* out = d_raw + row * width;
+    const A scale = factor;
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width), [=](int c) {
+      const A value = static_cast<A>(in[c]);
+      const A result = incoming[c] * (scale * (sigmoid(value) * sigmoid(-value)));
+      out[c] = covered ? static_cast<T>(result) : T(0);
+    });
   }
 };
 
@@ -76,16 +72,16 @@ template <class T>
 Tensor<T> sigmoid_gradient(Runtime& runtime, const Extents& x, const char* name, const Tensor<T>& raw,
                            double factor, const Tensor<Plain<T>>& d_out) {
   auto d_raw = runtime.allocate<T>(name, raw.shape());
-  for_each_index(runtime.compute(), "deltaport: recurrence sigmoid gradient", raw.size(),
-                 ScaledSigmoidGradient<T>{x, raw.size() / x.rows(), raw.data(),
-                                          static_cast<Accumulate<T>>(factor), d_out.data(), d_raw.data()});
+  const auto width = static_cast<int>(raw.size() / x.rows());
+  for_each_row(runtime.compute(), "deltaport: recurrence sigmoid gradient", x.rows(),
+               ScaledSigmoidGradient<T>{x, width, raw.data(), static_cast<Accumulate<T>>(factor),
+                                        d_out.data(), d_raw.data()});
   return d_raw;
 }
 
 template <class T, class Inputs>
-GateCurve<Accumulate<T>> curve_of(const Inputs& in, const Options& options, int channels) {
-  return {in.A_log.data(), in.dt_bias.data(), channels, static_cast<Accumulate<T>>(options.gate_lower_bound),
-          options.gate};
+RawGate<T> raw_gate(const Inputs& in, int channels) {
+  return {in.raw_gate, in.A_log, in.dt_bias, channels};
 }
 
 /// What both rules share.
@@ -99,13 +95,9 @@ void prepare_shared(Runtime& runtime, const Extents& x, const Inputs& in, const 
   out.k =
       normalised ? l2_normalised(runtime, "recurrence k", in.k) : converted<A>(runtime, "recurrence k", in.k);
   out.v = converted<A>(runtime, "recurrence v", in.v);
-  out.g = in.g;
-  if (options.gate != GateActivation::log_decay) {
-    out.g = runtime.allocate<A>("recurrence g", in.raw_gate.shape());
-    for_each_index(runtime.compute(), "deltaport: recurrence gate", in.raw_gate.size(),
-                   ActivateGate<T>{curve_of<T>(in, options, channels), in.raw_gate.data(),
-                                   in.raw_gate.size() / x.rows(), out.g.data()});
-  }
+  out.g = options.gate == GateActivation::log_decay
+              ? in.g
+              : gate_forward(runtime, x, raw_gate<T>(in, channels), options);
   out.initial_state = in.initial_state;
   out.cu_seqlens = in.cu_seqlens;
 }
@@ -126,10 +118,10 @@ void finish_shared(Runtime& runtime, const Extents& x, const Inputs& in, const O
     out.dg = from.dg;
     return;
   }
-  auto gate = gate_gradient(runtime, x, curve_of<T>(in, options, channels), in.raw_gate, from.dg);
+  const auto gate = gate_backward(runtime, x, raw_gate<T>(in, channels), options, from.dg);
   out.d_raw_gate = gate.d_raw;
-  if (in.A_log.defined()) out.dA_log = gate.dA_log;
-  if (in.dt_bias.defined()) out.ddt_bias = gate.ddt_bias.reshape(in.dt_bias.shape());
+  out.dA_log = gate.dA_log;
+  out.ddt_bias = gate.ddt_bias;
 }
 
 }  // namespace

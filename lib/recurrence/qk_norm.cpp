@@ -8,7 +8,7 @@ namespace {
 
 // Sixteen partial sums, so that compilers may use vectors without changing the order of additions.
 template <class A, class F>
-A host_sum(int n, const F& f) {
+KOKKOS_INLINE_FUNCTION A host_sum(int n, const F& f) {
   constexpr int lanes = 16;
   A sum[lanes] = {};
   int i = 0;
