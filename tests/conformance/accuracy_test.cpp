@@ -121,7 +121,8 @@ TYPED_TEST(Accuracy, SomeGatesForgetAllOrNothing) {
   }
 }
 
-// One key over and over: e loses 1 - beta of the past, which alternates in sign beyond 1.
+// One key over and over: of the past 1 - beta is left, which alternates in sign beyond 1. Near 2 the errors of a
+// chunk are swept along by its large alternating terms, hence the slack.
 TYPED_TEST(Accuracy, RepeatedKeysAndStrongErase) {
   for (Rule rule : {Rule::gdn, Rule::gdn2})
     for (double erase : {0.3, 0.835, 1.0, 1.9}) {
@@ -131,7 +132,7 @@ TYPED_TEST(Accuracy, RepeatedKeysAndStrongErase) {
       for (std::size_t i = 0; i < problem.k.size(); ++i) problem.k[i] = problem.k[i % dim];
       for (auto* x : {&problem.beta, &problem.b})
         for (double& value : *x) value = erase;
-      this->check(rounded<typename TypeParam::type>(problem));
+      this->check(rounded<typename TypeParam::type>(problem), 64, erase > 1 ? 4 : 1);
     }
 }
 
