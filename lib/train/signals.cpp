@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -17,10 +18,13 @@ namespace {
 constexpr int scale = 256;
 constexpr std::array watched{SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 
-// Written by the handler, read by the loop: one flag per kind of signal, so that none overwrites another.
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t checkpoint_signal = 0;
-volatile std::sig_atomic_t interrupted = 0;
+// Written by the handler, read by the loop: one flag per kind of signal, so that none overwrites another. Atomic, not
+// only volatile, because the handler may run on any thread of the process.
+using Flag = std::atomic<int>;
+static_assert(Flag::is_always_lock_free, "a signal handler must not lock");
+constinit Flag stop_signal = 0;
+constinit Flag checkpoint_signal = 0;
+constinit Flag interrupted = 0;
 bool watching = false;
 
 extern "C" void deltaport_on_signal(int signal) {
@@ -29,8 +33,7 @@ extern "C" void deltaport_on_signal(int signal) {
     return;
   }
   if (signal == SIGINT) {
-    if (interrupted != 0) _exit(130);
-    interrupted = 1;
+    if (interrupted.exchange(1) != 0) _exit(130);
   }
   stop_signal = signal;
 }
@@ -50,17 +53,10 @@ std::string cause_of(int request, int signal) {
   }
 }
 
-/// Takes the flag. It is reset only when it was set, so that a signal that arrives in between is not lost.
-int take(volatile std::sig_atomic_t& flag) {
-  const int signal = flag;
-  if (signal != 0) flag = 0;
-  return signal;
-}
-
 int request_from_signals() {
-  if (const int signal = take(stop_signal))
+  if (const int signal = stop_signal.exchange(0))
     return static_cast<int>(Request::checkpoint_and_stop) * scale + signal;
-  if (const int signal = take(checkpoint_signal))
+  if (const int signal = checkpoint_signal.exchange(0))
     return static_cast<int>(Request::checkpoint) * scale + signal;
   return 0;
 }
