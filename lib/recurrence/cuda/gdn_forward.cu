@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recurrence/cuda/gdn.hpp"
+#include "recurrence/cuda/gdn_prepare.cuh"
+#include "recurrence/cuda/plan.cuh"
+#include "recurrence/cuda/scan.cuh"
+
+namespace deltaport::recurrence::cuda {
+namespace {
+
+/// All parts of the forward workspace.
+struct Parts {
+  Chunk* table;
+  void *x, *r;
+  float *factors, *forgetting;
+  std::size_t bytes;
+};
+
+int padded(int key_dim) {
+  return key_dim <= 64 ? 64 : 128;
+}
+
+Parts parts(const GdnForward& a, const Chunks& chunks, void* base) {
+  Workspace workspace(base);
+  Parts p;
+  const std::int64_t chunk_heads = chunks.slots() * a.sizes.value_heads;
+  p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
+  p.x = workspace.take<char>(chunk_heads * padded(a.sizes.key_dim) * 128);
+  p.r = workspace.take<char>(chunk_heads * panel_bytes);
+  p.factors = workspace.take<float>(chunk_heads * factor_rows * 64);
+  p.forgetting = workspace.take<float>(chunk_heads);
+  p.bytes = workspace.bytes();
+  return p;
+}
+
+template <class E, int padded_k>
+cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
+  Chunks chunks = make_chunks(a.sizes);
+  const Parts p = parts(a, chunks, base);
+  if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
+  const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
+  TileMaps maps;
+  const bool use_maps =
+      make_tensor_map(maps.q, a.element, a.q, rows, a.sizes.key_heads, a.sizes.key_dim) &&
+      make_tensor_map(maps.k, a.element, a.k, rows, a.sizes.key_heads, a.sizes.key_dim) &&
+      make_tensor_map(maps.v, a.element, a.v, rows, a.sizes.value_heads, a.sizes.value_dim) &&
+      make_tensor_map(maps.o, a.element, a.o, rows, a.sizes.value_heads, a.sizes.value_dim);
+  GdnPrepare prepare{chunks,
+                     a.activations,
+                     a.sizes.key_heads,
+                     a.sizes.value_heads,
+                     a.sizes.key_dim,
+                     a.q,
+                     a.k,
+                     a.g,
+                     a.beta,
+                     a.raw_gate,
+                     a.raw_beta,
+                     p.x,
+                     p.r,
+                     nullptr,
+                     p.factors,
+                     p.forgetting,
+                     use_maps};
+  if (cudaError_t e = launch_gdn_prepare<E, padded_k>(prepare, maps, stream); e != cudaSuccess) return e;
+  const std::int64_t scans =
+      std::int64_t{(a.sizes.value_dim + 63) / 64} * a.sizes.value_heads * a.sizes.sequences;
+  const Segments segments =
+      choose_segments(scans, chunks.chunks_per_sequence, processors(), a.activations.l2_norm);
+  Scan scan;
+  scan.chunks = chunks;
+  scan.use_maps = use_maps;
+  scan.key_heads = a.sizes.key_heads, scan.value_heads = a.sizes.value_heads;
+  scan.key_dim = a.sizes.key_dim, scan.value_dim = a.sizes.value_dim;
+  scan.q = a.q, scan.k = a.k, scan.v = a.v, scan.x = p.x, scan.r = p.r, scan.factors = p.factors;
+  scan.segments = segments, scan.forgetting = p.forgetting;
+  scan.initial_state = a.initial_state, scan.o = a.o, scan.final_state = a.final_state;
+  if (cudaError_t e = launch_gdn_scan<E, padded_k>(scan, maps, stream); e != cudaSuccess) return e;
+  return launch_zero_uncovered(chunks, a.o, std::int64_t{2} * a.sizes.value_heads * a.sizes.value_dim,
+                               stream);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const GdnForward& a) {
+  return parts(a, make_chunks(a.sizes), nullptr).bytes;
+}
+
+cudaError_t forward(const GdnForward& a, void* workspace, cudaStream_t stream) {
+  const bool small = a.sizes.key_dim <= 64;
+  if (a.element == Element::bfloat16) {
+    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
+  }
+  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+}
+
+}  // namespace deltaport::recurrence::cuda

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recurrence/cuda/gdn_gradients.cuh"
+
+#include "recurrence/cuda/fragments.cuh"
+#include "recurrence/cuda/gdn_gradients_layout.cuh"
+#include "recurrence/cuda/launch.hpp"
+#include "recurrence/cuda/wgmma.cuh"
+
+namespace deltaport::recurrence::cuda {
+namespace {
+
+using namespace gradients;
+
+template <class E, int padded_k>
+struct Block {
+  using L = Layout<padded_k>;
+  static constexpr int steps = padded_k / 16;
+
+  const GdnGradients& a;
+  const GdnGradientMaps& maps;
+  unsigned char* memory;
+  std::int64_t slot;
+  Chunk chunk;
+  int key_head, group, tiles;
+
+  __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
+  __device__ std::uint32_t value_tile(int tile, int part) const {
+    return at(L::values + (tile % 2) * L::value_bytes + part);
+  }
+  __device__ const float* factor(int row) const {
+    return reinterpret_cast<const float*>(memory + L::factors) + 64 * row;
+  }
+  __device__ float* sum(int row) const { return reinterpret_cast<float*>(memory + L::sums) + 64 * row; }
+  __device__ std::uint64_t* barrier(int i) const {
+    return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
+  }
+  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
+  __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
+
+  /// By the second group: K and Q (once), A and the factors of a head.
+  __device__ void load_head(int head, bool first) const {
+    const char* const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes;
+    const float* const numbers = a.factors + chunk_head(head) * factor_rows * 64;
+    const int thread = threadIdx.x % group_threads;
+    const TensorTiles k{a.k, a.key_heads, a.key_dim}, q{a.q, a.key_heads, a.key_dim};
+#if defined(DELTAPORT_BULK_COPY)
+    if (thread == 0) {
+      constexpr int bytes = 2 * panel_bytes + factor_rows * 256;
+      barrier_arrive_expect(barrier(0), bytes + (first && whole() ? 2 * L::wide : 0));
+      if (first && whole()) {
+        k.load_bulk<padded_k>(at(L::k), maps.k, chunk.row, key_head, 0, barrier(0));
+        q.load_bulk<padded_k>(at(L::q), maps.q, chunk.row, key_head, 0, barrier(0));
+      }
+      copy_bulk(at(L::inverse), images, 2 * panel_bytes, barrier(0));
+      copy_bulk(at(L::factors), numbers, factor_rows * 256, barrier(0));
+    }
+#else
+    for (int i = thread; i < 2 * panel_bytes / 16; i += group_threads) {
+      copy16_async(at(L::inverse) + 16 * i, images + 16 * i, true);
+    }
+    for (int i = thread; i < factor_rows * 16; i += group_threads) {
+      copy16_async(at(L::factors) + 16 * i, numbers + 4 * i, true);
+    }
+#endif
+    if (first && !whole()) {
+      k.load<padded_k, group_threads>(at(L::k), chunk.row, chunk.rows, key_head, 0, thread);
+      q.load<padded_k, group_threads>(at(L::q), chunk.row, chunk.rows, key_head, 0, thread);
+    }
+    copies_arrive(barrier(0));
+  }
+  /// By the second group: what belongs to 64 value columns.
+  __device__ void load_values(int head, int tile) const {
+    std::uint64_t* const full = barrier(1 + tile % 2);
+    const std::int64_t image = (chunk_head(head) * tiles + tile) * L::wide;
+    const char *const s = static_cast<const char*>(a.states) + image, *const d_s = static_cast<const char*>(
+                                                                                       a.d_states) +
+                                                                                   image;
+    const TensorTiles v{a.v, a.value_heads, a.value_dim}, d_o{a.d_o, a.value_heads, a.value_dim},
+        d_y{a.d_y, a.value_heads, a.value_dim};
+    const int column = 64 * tile, thread = threadIdx.x % group_threads;
+#if defined(DELTAPORT_BULK_COPY)
+    if (thread == 0) {
+      barrier_arrive_expect(full, 2 * L::wide + (whole() ? 3 * panel_bytes : 0));
+      copy_bulk(value_tile(tile, L::s), s, L::wide, full);
+      if (whole()) {
+        v.load_bulk<64>(value_tile(tile, L::v), maps.v, chunk.row, head, column, full);
+        d_y.load_bulk<64>(value_tile(tile, L::d_y), maps.d_y, chunk.row, head, column, full);
+        d_o.load_bulk<64>(value_tile(tile, L::d_o), maps.d_o, chunk.row, head, column, full);
+      }
+      copy_bulk(value_tile(tile, L::d_s), d_s, L::wide, full);
+    }
+#else
+    for (int i = thread; i < L::wide / 16; i += group_threads) {
+      copy16_async(value_tile(tile, L::s) + 16 * i, s + 16 * i, true);
+      copy16_async(value_tile(tile, L::d_s) + 16 * i, d_s + 16 * i, true);
+    }
+#endif
+    if (!whole()) {
+      v.load<64, group_threads>(value_tile(tile, L::v), chunk.row, chunk.rows, head, column, thread);
+      d_o.load<64, group_threads>(value_tile(tile, L::d_o), chunk.row, chunk.rows, head, column, thread);
+      d_y.load<64, group_threads>(value_tile(tile, L::d_y), chunk.row, chunk.rows, head, column, thread);
+    }
+    copies_arrive(full);
+  }
+  __device__ void load_all(int head, bool first) const {
+    load_head(head, first);
+    for (int tile = 0; tile < min(tiles, 2); ++tile) load_values(head, tile);
+  }
+  __device__ void wait(int which, int turn) const {
+    barrier_wait(barrier(which), turn % 2);
+    fence_async_proxy();
+  }
+  /// Calls body(tile) for all value tiles of the group's `member`; loads go two tiles ahead.
+  template <Loads loads = Loads::others, class Body>
+  __device__ void for_values(int head, int member, Body body) const {
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int uses_by_a_head = (tiles + 1 - tile % 2) / 2;  // of this one of the two places
+      wait(1 + tile % 2, member * uses_by_a_head + tile / 2);
+      body(tile);
+      if (tile + 2 < tiles) {
+        fence_async_proxy();
+        named_barrier<sync_all, threads>();
+        if constexpr (loads == Loads::own) load_values(head, tile + 2);
+      }
+    }
+  }
+
+  /// d = rows times `tile`^T, both 64 x K.
+  __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
+    add_tiles<Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
+  }
+  template <Tile orientation, int s, int n>
+  __device__ static void add(float (&d)[n], const std::uint32_t (&operand)[s][4], std::uint32_t tile,
+                             bool accumulate = true) {
+    hold(d);
+    products_begin();
+    multiply<E, orientation>(d, operand, tile, accumulate);
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+  template <Tile left, Tile right, int s = 4, int n>
+  __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
+    hold(d);
+    products_begin();
+    multiply_tiles<E, left, right, s>(d, a, b, accumulate);
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+
+  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
+  /// rows; group of 128 threads, barrier `id`.
+  template <int id>
+  __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
+                              std::uint32_t stage, void* to) const {
+    const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
+    const float scale[2] = {norm[row], norm[row + 8]};
+    float dot[2] = {0.0f, 0.0f};
+    if (a.activations.l2_norm) {
+      for_elements<E, steps>(tile, warp, [&](int j, int part, float x) { dot[part] += d[j] * x; });
+      sum_quads(dot);
+    }
+    const float along[2] = {scale[0] * scale[0] * dot[0], scale[1] * scale[1] * dot[1]};
+    for_elements<E, steps>(tile, warp,
+                           [&](int j, int part, float x) { d[j] = scale[part] * (d[j] - along[part] * x); });
+    store_rows<E>(stage, d, warp);
+    named_barrier<id, group_threads>();
+    const TensorTiles out{to, a.key_heads, a.key_dim};
+    out.store<padded_k, group_threads>(stage, chunk.row, chunk.rows, key_head, 0,
+                                       threadIdx.x % group_threads);
+  }
+
+  /// First group: dq, P, dP.
+  __device__ void queries() const {
+    const int warp = threadIdx.x / 32, row = own_row(warp);
+    float dq[padded_k / 2];
+    clear(dq);
+    float before[2] = {0.0f, 0.0f};
+    for (int member = 0; member < group; ++member) {
+      const int head = key_head * group + member;
+      wait(0, member);
+      const float *query_norm = factor(factor_query_norm), *key_norm = factor(factor_key_norm);
+      const float* decay = factor(factor_decay);
+      {
+        float p[32];
+        gram(p, at(L::q), at(L::k));
+        for_entries([&](int j, int part, int column) {
+          p[j] = column <= row + 8 * part ? p[j] * query_norm[row + 8 * part] * key_norm[column] : 0.0f;
+        });
+        store_rows<E>(at(L::p), p, warp);
+        fence_async_proxy();
+        named_arrive<sync_p, 2 * group_threads>();
+      }
+      const float scale[2] = {a.activations.scale * exp2_fast(decay[row]),
+                              a.activations.scale * exp2_fast(decay[row + 8])};
+      for_values(head, member, [&](int tile) {
+        std::uint32_t d_o[4][4];
+        load_rows(d_o, value_tile(tile, L::d_o), warp);
+        scale_rows<E>(d_o, scale);
+        add<Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
+      });
+      float dot[2] = {0.0f, 0.0f};
+      for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
+      sum_quads(dot);
+      if (threadIdx.x % 4 == 0) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
+        }
+      }
+      named_barrier<sync_all, threads>();  // dRu is there
+
+      float d_p[32];
+      std::uint32_t operand[4][4];
+      add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
+      add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse) + panel_bytes);
+      {
+        float m[32];
+        for_entries([&](int j, int part, int column) {
+          d_p[j] = column <= row + 8 * part ? d_p[j] : 0.0f;
+          m[j] = d_p[j] * query_norm[row + 8 * part];
+        });
+        store_rows<E>(at(L::m), m, warp);
+        fence_async_proxy();
+      }
+      for_entries([&](int j, int, int column) { d_p[j] *= key_norm[column]; });
+      named_arrive<sync_m, 2 * group_threads>();
+      as_operand<E>(operand, d_p);
+      add<Tile::by_columns>(dq, operand, at(L::k));
+      if (member + 1 < group) {
+        float after[2] = {0.0f, 0.0f};
+        for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
+        sum_quads(after);
+        before[0] = after[0], before[1] = after[1];
+      } else {
+        finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq);
+      }
+      end_of_head(member);
+    }
+  }
+
+  /// Second group: dk, dv, <S, dS'>.
+  __device__ void keys() const {
+    const int thread = threadIdx.x % group_threads, warp = thread / 32, lane = thread % 32,
+              row = own_row(warp);
+    load_all(key_head * group, true);
+    float dk[padded_k / 2];
+    clear(dk);
+    for (int member = 0; member < group; ++member) {
+      const int head = key_head * group + member;
+      wait(0, member);
+      const float *beta = factor(factor_beta), *decay = factor(factor_decay);
+      const float scale[2] = {-beta[row] * exp2_fast(decay[row]), -beta[row + 8] * exp2_fast(decay[row + 8])};
+      float states = 0.0f;
+      for_values<Loads::own>(head, member, [&](int tile) {
+        std::uint32_t d_y[4][4];
+        load_rows(d_y, value_tile(tile, L::d_y), warp);
+        scale_rows<E>(d_y, scale);
+        add<Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
+        write_values_gradient(head, tile, beta, thread);
+#pragma unroll
+        for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
+          const int offset = (i * group_threads + thread) * 16;
+          states += dot_units<E>(load_shared16(value_tile(tile, L::s) + offset),
+                                 load_shared16(value_tile(tile, L::d_s) + offset));
+        }
+      });
+      states = sum_warp(states);
+      if (lane == 0) sum(sum_states)[warp] = states;
+      named_barrier<sync_all, threads>();
+
+      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x));
+      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse) + panel_bytes, at(L::d_x));
+      named_barrier<sync_m, 2 * group_threads>();
+      add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
+      named_barrier<sync_h, 2 * group_threads>();
+      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::h), at(L::k));
+      add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::h) + panel_bytes, at(L::k));
+      if (member + 1 == group) {
+        finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s), a.dk);
+      }
+      end_of_head<Loads::own>(member);
+    }
+  }
+  /// dv = beta o dY.
+  __device__ void write_values_gradient(int head, int tile, const float* beta, int thread) const {
+    const TensorTiles dv{a.dv, a.value_heads, a.value_dim};
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int index = step * group_threads + thread, r = index / 8, c = (index % 8) * 8;
+      if (r < chunk.rows && 64 * tile + c < a.value_dim) {
+        uint4 x = load_shared16(value_tile(tile, L::d_y) + unit_offset(r, c));
+        scale_unit<E>(x, beta[r]);
+        *reinterpret_cast<uint4*>(const_cast<char*>(dv.at(chunk.row + r, head, 64 * tile + c))) = x;
+      }
+    }
+  }
+
+  /// Third group: dXu and the gradient that reaches A through it.
+  __device__ void writes() const {
+    const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
+    for (int member = 0; member < group; ++member) {
+      const int head = key_head * group + member;
+      float d_x[padded_k / 2];
+      clear(d_x);
+      wait(0, member);
+      const float *decay = factor(factor_decay), *key_norm = factor(factor_key_norm);
+      for_values(head, member, [&](int tile) {
+        // Two barriers, or the other group could arrive twice before this one comes once.
+        if (tile % 2 == 0) {
+          named_barrier<sync_y, 2 * group_threads>();
+        } else {
+          named_barrier<sync_y_odd, 2 * group_threads>();
+        }
+        add_tiles<Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
+      });
+      const float last = decay[63];
+      const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
+      scale_rows(d_x, c);
+      store_rows<E>(at(L::d_x), d_x, warp);
+      fence_async_proxy();
+      named_barrier<sync_all, threads>();
+
+      float d_e[32];
+      gram(d_e, at(L::k), at(L::d_x));
+      const float norm[2] = {key_norm[row], key_norm[row + 8]};
+      scale_rows(d_e, norm);
+      float* const shared = passed_on();
+#pragma unroll
+      for (int j = 0; j < 32; ++j) shared[j * group_threads + thread] = d_e[j];
+      named_arrive<sync_e, 2 * group_threads>();
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        std::uint32_t high[4], low[4];
+        load_a(high, at(L::inverse), 16 * warp, 16 * s);
+        load_a(low, at(L::inverse) + panel_bytes, 16 * warp, 16 * s);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 x = unpack<E>(high[i]), y = unpack<E>(low[i]);
+          d_e[8 * s + 2 * i] *= x.x + y.x;
+          d_e[8 * s + 2 * i + 1] *= x.y + y.y;
+        }
+      }
+      sum_columns(d_e, sum(sum_column_x + warp));
+      named_arrive<sync_t, 2 * group_threads>();
+      end_of_head(member);
+    }
+  }
+  /// Where the third group leaves registers for the fourth, in the place of value tiles that are done with.
+  __device__ float* passed_on() const {
+    return reinterpret_cast<float*>(memory + L::values);
+  }
+
+  /// Fourth group: Y, the 64 x 64 matrices, the gates.
+  __device__ void gates() const {
+    const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
+    for (int member = 0; member < group; ++member) {
+      const int head = key_head * group + member;
+      float sums[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
+      wait(0, member);
+      values_and_scores(head, member, sums, dbeta, warp, row);
+      named_barrier<sync_all, threads>();  // the others have what they wait for
+      inverse_gradient(dbeta, warp, row);
+      sum_quads(sums);
+      sum_quads(dbeta);
+      if (thread % 4 == 0) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          sum(sum_row)[row + 8 * part] = sums[part];
+          sum(sum_beta)[row + 8 * part] = dbeta[part];
+        }
+      }
+      named_barrier<sync_t, 2 * group_threads>();  // within this group too
+      if (thread < 64) write_gates(head, thread);
+      end_of_head(member);
+    }
+  }
+
+  /// Over the value tiles: Y, dR; then N, and dRu to shared memory.
+  __device__ void values_and_scores(int head, int member, float (&sums)[2], float (&dbeta)[2], int warp,
+                                    int row) const {
+    const float *decay = factor(factor_decay), *beta = factor(factor_beta),
+                *key_norm = factor(factor_key_norm);
+    const float b[2] = {beta[row], beta[row + 8]};
+    const float seen[2] = {exp2_fast(decay[row]) * key_norm[row],
+                           exp2_fast(decay[row + 8]) * key_norm[row + 8]};
+    float d_r[32];
+    clear(d_r);
+    for_values(head, member, [&](int tile) {
+      float y[32];
+      gram(y, at(L::k), value_tile(tile, L::s));
+      std::uint32_t operand[4][4];
+      {
+        std::uint32_t v[4][4], d_y[4][4];
+        load_rows(v, value_tile(tile, L::v), warp);
+        load_rows(d_y, value_tile(tile, L::d_y), warp);
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int part = i % 2, j = 8 * s + 2 * i;
+            const float2 value = unpack<E>(v[s][i]), gradient = unpack<E>(d_y[s][i]);
+            const float old[2] = {seen[part] * y[j], seen[part] * y[j + 1]};
+            const float z[2] = {value.x - old[0], value.y - old[1]};
+            dbeta[part] += gradient.x * z[0] + gradient.y * z[1];
+            sums[part] -= b[part] * (gradient.x * old[0] + gradient.y * old[1]);
+            operand[s][i] = pack<E>(b[part] * z[0], b[part] * z[1]);
+          }
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < 4; ++s) store_a(value_tile(tile, L::v), 16 * warp, 16 * s, operand[s]);
+      fence_async_proxy();
+      // Two barriers, or this group could arrive twice before the other comes once.
+      if (tile % 2 == 0) {
+        named_arrive<sync_y, 2 * group_threads>();
+      } else {
+        named_arrive<sync_y_odd, 2 * group_threads>();
+      }
+      named_barrier<sync_gates_group, group_threads>();
+      add_tiles<Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
+    });
+
+    float scores[32];  // P A
+    named_barrier<sync_p, 2 * group_threads>();
+    add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
+    add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse) + panel_bytes);
+    for_entries([&](int j, int part, int column) {
+      const float difference = decay[row + 8 * part] - decay[column];
+      const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
+      d_r[j] = column <= row + 8 * part ? d * d_r[j] : 0.0f;
+      scores[j] *= d_r[j];  // N: the same number in the row and the column sum, where they cancel
+      sums[part] += scores[j];
+    });
+    sum_columns(scores, sum(sum_column + warp));
+    store_rows<E>(at(L::d_r), d_r, warp);
+    fence_async_proxy();
+  }
+
+  /// dA, through the inverse to L, from there H and dbeta.
+  __device__ void inverse_gradient(float (&dbeta)[2], int warp, int row) const {
+    const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm);
+    const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
+    std::uint32_t upper[4][4], rest[4][4];
+    float d_a[32];
+    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
+    named_barrier<sync_e, 2 * group_threads>();
+    const float* const d_e = passed_on() + threadIdx.x % group_threads;
+    for_entries([&](int j, int part, int column) {
+      d_a[j] = column <= row + 8 * part ? d_a[j] + d_e[j * group_threads] : 0.0f;
+    });
+    split_operand<E>(upper, rest, d_a);
+    add<Tile::by_rows>(d_a, upper, high, false);
+    add<Tile::by_rows>(d_a, upper, low);
+    add<Tile::by_rows>(d_a, rest, high);
+    split_operand<E>(upper, rest, d_a);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      store_a(at(L::h), 16 * warp, 16 * s, upper[s]);
+      store_a(at(L::h) + panel_bytes, 16 * warp, 16 * s, rest[s]);
+    }
+    fence_async_proxy();
+    named_barrier<sync_gates_group, group_threads>();
+    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h), false);
+    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h) + panel_bytes);
+    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, low, at(L::h));
+    float kk[32];
+    gram(kk, at(L::k), at(L::k));
+    float h[32];
+    for_entries([&](int j, int part, int column) {
+      const float d_l = column < row + 8 * part ? -d_a[j] : 0.0f;
+      dbeta[part] += d_l * kk[j] * key_norm[row + 8 * part] * key_norm[column];
+      h[j] = beta[row + 8 * part] * d_l * key_norm[column];
+      d_a[j] = beta[row + 8 * part] * d_l * key_norm[row + 8 * part];
+    });
+    named_barrier<sync_gates_group, group_threads>();  // all have read what H replaces
+    store_rows<E>(at(L::h), h, warp);
+    store_rows<E>(at(L::h) + panel_bytes, d_a, warp);
+    fence_async_proxy();
+    named_arrive<sync_h, 2 * group_threads>();
+  }
+
+  /// dg and dbeta of row t by threads 0 to 63.
+  __device__ void write_gates(int head, int t) const {
+    float through_x = 0.0f, column = 0.0f;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) through_x += sum(sum_column_x + w)[t], column += sum(sum_column + w)[t];
+    float d_sum = sum(sum_query)[t] + sum(sum_row)[t] - column - through_x;
+    // What depends on the decay of the whole chunk belongs to the last row.
+    float* const shared = sum(sum_states) + 8;
+    float total = sum_warp(through_x);
+    if (t % 32 == 0) shared[t / 32] = total;
+    named_barrier<sync_sums, 64>();
+    if (t == 63) {
+      const float* states = sum(sum_states);
+      d_sum += shared[0] + shared[1] +
+               exp2_fast(factor(factor_decay)[63]) * (states[0] + states[1] + states[2] + states[3]);
+    }
+    // Suffix sums.
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const float above = __shfl_down_sync(0xffffffffu, d_sum, step);
+      if (t % 32 + step < 32) d_sum += above;
+    }
+    if (t == 32) shared[2] = d_sum;
+    named_barrier<sync_sums, 64>();
+    if (t < 32) d_sum += shared[2];
+    write_gate_gradients<E>(a, chunk, slot, head, t, d_sum, sum(sum_beta)[t], shared + 4);
+  }
+
+  /// All groups have read everything of a head: the next may be loaded.
+  template <Loads loads = Loads::others>
+  __device__ void end_of_head(int member) const {
+    if (member + 1 == group) return;
+    fence_async_proxy();
+    named_barrier<sync_all, threads>();
+    if constexpr (loads == Loads::own) load_all(key_head * group + member + 1, false);
+  }
+};
+
+template <class E, int padded_k>
+__global__ void __launch_bounds__(threads, 1)
+    gdn_gradients(const GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Chunk chunk = a.chunks.at(blockIdx.x);
+  if (chunk.rows == 0) return;
+  const Block<E, padded_k> block{a,
+                                 maps,
+                                 memory,
+                                 static_cast<std::int64_t>(blockIdx.x),
+                                 chunk,
+                                 static_cast<int>(blockIdx.y),
+                                 a.value_heads / a.key_heads,
+                                 (a.value_dim + 63) / 64};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 3; ++i) {
+#if defined(DELTAPORT_BULK_COPY)
+      barrier_init(block.barrier(i), group_threads + 1);
+#else
+      barrier_init(block.barrier(i), group_threads);
+#endif
+    }
+  }
+  __syncthreads();
+  dependency_wait();
+  const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
+  if (role == 0) {
+    block.queries();
+  } else if (role == 1) {
+    registers_give<120>();
+    block.keys();
+  } else if (role == 2) {
+    registers_give<104>();
+    block.writes();
+  } else {
+    registers_take<160>();
+    block.gates();
+  }
+}
+
+}  // namespace
+
+template <class E, int padded_k>
+cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.chunks.slots()), static_cast<unsigned>(a.key_heads));
+  return launch(gdn_gradients<E, padded_k>, grid, gradients::threads, gradients::Layout<padded_k>::bytes,
+                Start::beside_previous, stream, a, maps);
+}
+
+template cudaError_t launch_gdn_gradients<Bf16, 64>(const GdnGradients&, const GdnGradientMaps&,
+                                                    cudaStream_t);
+template cudaError_t launch_gdn_gradients<Bf16, 128>(const GdnGradients&, const GdnGradientMaps&,
+                                                     cudaStream_t);
+template cudaError_t launch_gdn_gradients<Half, 64>(const GdnGradients&, const GdnGradientMaps&,
+                                                    cudaStream_t);
+template cudaError_t launch_gdn_gradients<Half, 128>(const GdnGradients&, const GdnGradientMaps&,
+                                                     cudaStream_t);
+
+}  // namespace deltaport::recurrence::cuda

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recurrence/cuda/arguments.hpp"
+#include "recurrence/cuda/chunks.cuh"
+#include "recurrence/cuda/factors.cuh"
+#include "recurrence/cuda/tensor_map.hpp"
+
+/// Everything of a chunk that does not depend on the state: with A = (I + diag(beta) stril(K K^T))^-1 (no gate
+/// inside), P = tril(Q K^T), e_i = 2^G_i, D_ij = 2^(G_i - G_j),
+///   X = c o rows(A^T K), c_i = 2^(G_last - G_i);  R = scale D o (P A).
+/// The norms of q and k enter as row factors on float32 values; A is used as the sum of two rounded parts.
+namespace deltaport::recurrence::cuda {
+
+struct GdnPrepare {
+  Chunks chunks;
+  Activations activations;
+  int key_heads = 1, value_heads = 1, key_dim = 128;
+  const void *q = nullptr, *k = nullptr;
+  const float *g = nullptr, *beta = nullptr;
+  const void *raw_gate = nullptr, *raw_beta = nullptr;
+  void* x = nullptr;            ///< [slots, HV] images of 64 x K
+  void* r = nullptr;            ///< [slots, HV] images of 64 x 64
+  void* inverse = nullptr;      ///< [slots, HV, 2] images of 64 x 64 (A, high and low part), or null
+  float* factors = nullptr;     ///< [slots, HV, factor_rows, 64]
+  float* forgetting = nullptr;  ///< [slots, HV], see find_place
+  bool use_maps = false;        ///< the maps are valid
+};
+
+/// Block = 128 threads, one chunk and key head; grid = (slots, H).
+template <class E, int padded_k>
+cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream);
+
+}  // namespace deltaport::recurrence::cuda

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recurrence/cuda/tile.cuh"
+
+/// Inverse of a 64 x 64 unit lower triangular matrix in shared memory, by 128 threads. Substitution in float32
+/// inside the diagonal blocks of 16, then products of blocks in tf32. Series in powers of the matrix would be
+/// shorter, but their terms grow like binomials when keys are alike and cancel afterwards.
+namespace deltaport::recurrence::cuda {
+
+constexpr int triangle_pitch = 68;  // floats; rows four banks apart
+
+/// d (16 x 8) += a (16 x 16) b (16 x 8), both in shared memory at these places.
+__device__ __forceinline__ void add_block_product(float (&d)[4], const float* a, const float* b) {
+  const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const float* left = a + group * triangle_pitch + 8 * s + quad;
+    const std::uint32_t operand[4] = {to_tf32(left[0]), to_tf32(left[8 * triangle_pitch]), to_tf32(left[4]),
+                                      to_tf32(left[8 * triangle_pitch + 4])};
+    const float* right = b + (8 * s + quad) * triangle_pitch + group;
+    multiply_add_tf32(d, operand, to_tf32(right[0]), to_tf32(right[4 * triangle_pitch]));
+  }
+}
+__device__ __forceinline__ void store_block(float* block, const float (&d)[4], float sign) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    *reinterpret_cast<float2*>(block + (lane / 4 + 8 * part) * triangle_pitch + 2 * (lane % 4)) =
+        make_float2(sign * d[2 * part], sign * d[2 * part + 1]);
+  }
+}
+
+/// Diagonal block in place; lane c < 16 solves for column c.
+__device__ __forceinline__ void invert_diagonal_block(float* block) {
+  const int column = threadIdx.x % 16;
+  float x[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float even = column == i ? 1.0f : 0.0f, odd = 0.0f;
+#pragma unroll
+    for (int j = 0; j < i; j += 4) {
+      const float4 row = *reinterpret_cast<const float4*>(block + i * triangle_pitch + j);
+      even -= row.x * x[j];
+      if (j + 1 < i) odd -= row.y * x[j + 1];
+      if (j + 2 < i) even -= row.z * x[j + 2];
+      if (j + 3 < i) odd -= row.w * x[j + 3];
+    }
+    x[i] = even + odd;
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 < 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) block[i * triangle_pitch + column] = x[i];
+  }
+}
+
+/// `triangle` holds L (strictly lower; warp w has written rows 16 w to 16 w + 15 itself). Afterwards diagonal block r
+/// holds that block of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Doubles the
+/// inverted blocks from 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside. The caller's
+/// next __syncthreads makes the result visible.
+__device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
+  const auto block = [&](int row, int column) { return triangle + 16 * row * triangle_pitch + 16 * column; };
+  __syncwarp();
+  invert_diagonal_block(block(warp, warp));
+  __syncthreads();
+  {  // A10 = -A11 L10 A00 and A32 likewise; this warp's 8 columns
+    const int first = warp / 2 * 2, column = 8 * (warp % 2);
+    float* const result = block(first, first + 1) + column;
+    float d[4] = {}, product[4] = {};
+    add_block_product(d, block(first + 1, first), block(first, first) + column);
+    store_block(result, d, 1.0f);
+    __syncwarp();
+    add_block_product(product, block(first + 1, first + 1), result);
+    __syncwarp();
+    store_block(result, product, -1.0f);
+  }
+  __syncthreads();
+  {  // the lower left 32 x 32 in the same way; columns 8 warp to 8 warp + 7
+    const int c = warp / 2, column = 8 * (warp % 2);
+    float upper[4] = {}, lower[4] = {}, second[4] = {}, third[4] = {};
+    add_block_product(upper, block(2, c), block(c, c) + column);
+    add_block_product(lower, block(3, c), block(c, c) + column);
+    if (c == 0) {
+      add_block_product(upper, block(2, 1), block(0, 1) + column);
+      add_block_product(lower, block(3, 1), block(0, 1) + column);
+    }
+    float *const row2 = block(c, 2) + column, *const row3 = block(c, 3) + column;
+    store_block(row2, upper, 1.0f);
+    store_block(row3, lower, 1.0f);
+    __syncwarp();
+    add_block_product(second, block(2, 2), row2);
+    add_block_product(third, block(2, 3), row2);
+    add_block_product(third, block(3, 3), row3);
+    __syncwarp();
+    store_block(row2, second, -1.0f);
+    store_block(row3, third, -1.0f);
+  }
+}
+
+/// diag(norm) A (A, when `norm` is null) as a rounded part and what the rounding left, both as full tiles.
+template <class E>
+__device__ __forceinline__ void split_inverse(const float* triangle, const float* norm, std::uint32_t high,
+                                              std::uint32_t low, int thread) {
+  const int i = thread / 2, row_block = i / 16;
+  const float factor = norm == nullptr ? 1.0f : norm[i];
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    const int unit = 2 * step + thread % 2, column_block = step;
+    uint4 top = make_uint4(0, 0, 0, 0), rest = top;
+    if (column_block <= row_block) {
+      const float* from =
+          column_block == row_block
+              ? triangle + i * triangle_pitch + 8 * unit
+              : triangle + (16 * column_block + i % 16) * triangle_pitch + 16 * row_block + 8 * (unit % 2);
+      const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + 4);
+      const auto split = [&](float x, float y, std::uint32_t& high_part, std::uint32_t& low_part) {
+        high_part = pack<E>(factor * x, factor * y);
+        const float2 rounded = unpack<E>(high_part);
+        low_part = pack<E>(factor * x - rounded.x, factor * y - rounded.y);
+      };
+      split(a.x, a.y, top.x, rest.x);
+      split(a.z, a.w, top.y, rest.y);
+      split(b.x, b.y, top.z, rest.z);
+      split(b.z, b.w, top.w, rest.w);
+    }
+    const std::uint32_t at = i * 128 + (((thread % 2 ^ i % 8) << 4) ^ (step << 5));
+    store_shared16(high + at, top);
+    store_shared16(low + at, rest);
+  }
+}
+
+}  // namespace deltaport::recurrence::cuda
