@@ -20,26 +20,47 @@ struct Gdn {
   using Element = T;
   const Call& call;
   Sizes sizes;
-  Prepared ops;
-  float *beta, *step, *from, *to_end;  // [chunk]
-  float* between;                      // [chunk, chunk] D, zero above the diagonal
-  float *reads, *writes, *pair_sums;   // [chunk] parts of dg
+  float *q, *k, *turned_k;                           // [chunk, keys], [chunk, keys], [keys, chunk]
+  float* last;                                       // [keys] decay over the whole chunk
+  float *beta, *step, *from, *to_end;                // [chunk]
+  float *asked_factor, *minus_from, *erased_factor;  // [chunk] scale e, -e, -beta e
+  float* between;                                    // [chunk, chunk] D, zero above the diagonal
+  float *reads, *writes, *pair_sums;                 // [chunk] parts of dg
 
-  Gdn(const Call& c, Carver& carver) : call(c), sizes(c), ops(carver, sizes) {
+  Gdn(const Call& c, Carver& carver) : call(c), sizes(c) {
+    const Index matrix = Index{chunk} * sizes.keys;
+    q = carver.take(matrix), k = carver.take(matrix), turned_k = carver.take(matrix);
+    last = carver.take(sizes.keys);
+    asked_factor = carver.take(chunk), minus_from = carver.take(chunk), erased_factor = carver.take(chunk);
     beta = carver.take(chunk), step = carver.take(chunk);
     from = carver.take(chunk), to_end = carver.take(chunk);
     between = carver.take(chunk * chunk);
     reads = carver.take(chunk), writes = carver.take(chunk), pair_sums = carver.take(chunk);
   }
 
-  /// beta v, row by row.
+  const float* asked() const { return q; }
+  const float* erased() const { return k; }
+  const float* written() const { return k; }
+  RowScale asked_scale() const { return {asked_factor}; }
+  RowScale written_scale() const { return {to_end}; }
+  void scale_written(int rows, int columns, float* x) const { scale_rows(rows, columns, to_end, x); }
+  void scale_gradients(int rows, int columns, float* y) const {
+    scale_rows(rows, columns, asked_factor, y);
+    scale_rows(rows, columns, minus_from, y + rows * columns);
+  }
+  void scale_erased(int rows, int columns, float* y) const {
+    scale_rows(rows, columns, beta, y + rows * columns);
+  }
+  /// beta v - beta e (k S)
   struct WeightedValues {
     Input<T> v;
-    const float* beta;
-    DELTAPORT_HOST_INLINE Vector at(int i, int j) const { return beta[i] * v.at(i, j); }
+    const float *beta, *factor;
+    DELTAPORT_HOST_INLINE Vector minus_erased(int i, int j, Vector sum) const {
+      return beta[i] * v.at(i, j) + factor[i] * sum;
+    }
   };
   WeightedValues weighted_values(const Place& at, int first) const {
-    return {value_input(call.v, at, first), beta};
+    return {value_input(call.v, at, first), beta, erased_factor};
   }
   Input<T> value_input(const void* tensor, const Place& at, int first) const {
     return DELTAPORT_HOST_ISA::value_input<T>(call, tensor, at, first);
@@ -49,7 +70,7 @@ struct Gdn {
   }
   void write_value_gradients(const Place& at, int slice, const float* dr, float* v_dr) const;
 
-  void prepare(const Place& at) {
+  void prepare(const Place& at, Decays) {
     load_gates(at);
     load_rows(at);
   }
@@ -57,6 +78,11 @@ struct Gdn {
   void write_gradients(const Place& at, const Pairs& pairs, const Sums& sums) const;
 
  private:
+  static void scale_rows(int rows, int columns, const float* factor, float* x) {
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < columns; j += width)
+        store(x + i * columns + j, factor[i] * load(x + i * columns + j));
+  }
   void load_gates(const Place& at);
   void load_rows(const Place& at);
   void scale_sums(const Place& at, const Sums& sums) const;
@@ -86,32 +112,26 @@ void Gdn<T>::load_gates(const Place& at) {
       store(between + i * chunk + j, decay);
     }
   }
-  for (int a = 0; a < sizes.keys; a += width) store(ops.last + a, splat(from[at.n - 1]));
+  for (int i = 0; i < at.rows; ++i) {
+    asked_factor[i] = call.scale * from[i];
+    minus_from[i] = -from[i];
+    erased_factor[i] = beta[i] * minus_from[i];
+  }
+  for (int a = 0; a < sizes.keys; a += width) store(last + a, splat(from[at.n - 1]));
 }
 
 template <class T>
 void Gdn<T>::load_rows(const Place& at) {
-  const Input<T> q_in = key_input<T>(call, call.q, at), k_in = key_input<T>(call, call.k, at);
-  const int keys = sizes.keys;
-  for (int i = 0; i < at.rows; ++i) {
-    const float asked = call.scale * from[i], erased = -from[i];
-    for (int a = 0; a < keys; a += width) {
-      const Vector q = i < at.n ? q_in.at(i, a) : Vector{}, k = i < at.n ? k_in.at(i, a) : Vector{};
-      const int to = i * keys + a;
-      const Vector bk = beta[i] * k;
-      store(ops.q + to, q), store(ops.k + to, k), store(ops.bk + to, bk);
-      store(ops.asked + to, asked * q), store(ops.erased + to, erased * bk);
-      store(ops.written + to, to_end[i] * k);
-    }
-  }
+  copy_rows(key_input<T>(call, call.q, at), at.n, at.rows, sizes.keys, q);
+  copy_rows(key_input<T>(call, call.k, at), at.n, at.rows, sizes.keys, k);
 }
 
 template <class T>
 void Gdn<T>::pairs(const Place& at, const Pairs& out) const {
-  transpose(at.rows, sizes.keys, ops.k, sizes.keys, ops.turned, chunk);
+  transpose(at.rows, sizes.keys, k, sizes.keys, turned_k, chunk);
   for (int i = 0; i < chunk * chunk; i += width)
     store(out.strict + i, Vector{}), store(out.scores + i, Vector{});
-  const float* decays = between;
+  const float *decays = between, *weight = beta;
   const float scale = call.scale;
   const All all{sizes.keys};
   lower_product(
@@ -120,14 +140,14 @@ void Gdn<T>::pairs(const Place& at, const Pairs& out) const {
         const int to = i * chunk + j;
         store(out.scores + to, lanes() + j <= i ? scale * sum * load(decays + to) : Vector{});
       },
-      plain(ops.q, sizes.keys, ops.turned, chunk, all));
+      plain(q, sizes.keys, turned_k, chunk, all));
   lower_product(
       at.rows,
       [=](int i, int j, Vector sum) {
         const int to = i * chunk + j;
-        store(out.strict + to, lanes() + j < i ? sum * load(decays + to) : Vector{});
+        store(out.strict + to, lanes() + j < i ? (weight[i] * sum) * load(decays + to) : Vector{});
       },
-      plain(ops.bk, sizes.keys, ops.turned, chunk, all));
+      plain(k, sizes.keys, turned_k, chunk, all));
 }
 
 template <class T>
@@ -147,27 +167,26 @@ void Gdn<T>::write_value_gradients(const Place& at, int slice, const float* dr, 
   }
 }
 
-/// The parts of dq, row and col that pass through the state, and what they give to dg.
+/// The part of col that passes through the state, and what such parts of dq, row and col give to dg.
 template <class T>
 void Gdn<T>::scale_sums(const Place& at, const Sums& sums) const {
   const int keys = sizes.keys;
   for (int i = 0; i < at.rows; ++i) {
-    const float asked = call.scale * from[i], erased = -from[i], written = to_end[i];
-    Vector read{}, write{};
+    const float *dq = sums.rows + i * keys, *row = sums.rows + (at.rows + i) * keys;
+    float* column = sums.columns + i * keys;
+    Vector asks{}, erases{}, writes_here{};
     for (int a = 0; a < keys; a += width) {
-      float* dq = sums.rows + i * keys + a;
-      float* row = sums.rows + (at.rows + i) * keys + a;
-      float* column = sums.columns + i * keys + a;
-      const Vector x = asked * load(dq), y = erased * load(row), z = written * load(column);
-      store(dq, x), store(row, y), store(column, z);
-      read += load(ops.q + i * keys + a) * x + load(ops.bk + i * keys + a) * y;
-      write += load(ops.k + i * keys + a) * z;
+      const Vector key = load(k + i * keys + a), x = to_end[i] * load(column + a);
+      store(column + a, x);
+      asks += load(q + i * keys + a) * load(dq + a);
+      erases += key * load(row + a);
+      writes_here += key * x;
     }
-    reads[i] = sum_of(read), writes[i] = sum_of(write);
+    reads[i] = sum_of(asks + beta[i] * erases), writes[i] = sum_of(writes_here);
   }
 }
 
-/// sums.do_v becomes L and sums.dr_v M; pair_sums[t] = sum over i >= t > j of what the pair (i, j) gives to dg.
+/// sums.do_v becomes L, sums.dr_v M and pairs.strict beta M; pair_sums[t] = sum over i >= t > j of what the pair (i, j) gives to dg.
 template <class T>
 void Gdn<T>::pair_gradients(const Place& at, const Pairs& pairs, const Sums& sums) const {
   Vector below[chunk / width] = {};
@@ -188,7 +207,8 @@ void Gdn<T>::pair_gradients(const Place& at, const Pairs& pairs, const Sums& sum
       sum += earlier ? here : Vector{};
       total += earlier ? sum : Vector{};
       store(sums.do_v + to, lanes() + j <= i ? scale * x * decay : Vector{});
-      store(sums.dr_v + to, earlier ? -(y * decay) : Vector{});
+      const Vector lower = earlier ? -(y * decay) : Vector{};
+      store(sums.dr_v + to, lower), store(pairs.strict + to, beta[i] * lower);
     }
     pair_sums[i] = sum_of(total);
   }
@@ -203,14 +223,14 @@ void Gdn<T>::write_gate_gradients(const Place& at, const Sums& sums) const {
     later += reads[i];
     pair_sums[i] += later;
   }
-  float earlier = ops.last[0] * sum_of(whole);
+  float earlier = last[0] * sum_of(whole);
   for (int i = 0; i < at.n; ++i) {
     const Index to = (at.row + i) * call.value_heads + at.head;
     call.dg[to] = pair_sums[i] + earlier;
     earlier += writes[i];
     Vector key_row{};
     for (int a = 0; a < sizes.keys; a += width)
-      key_row += load(ops.k + i * sizes.keys + a) * load(sums.rows + (at.rows + i) * sizes.keys + a);
+      key_row += load(k + i * sizes.keys + a) * load(sums.rows + (at.rows + i) * sizes.keys + a);
     call.dbeta[to] = sums.v_dr[i] + sum_of(key_row);
   }
 }
@@ -229,19 +249,18 @@ void Gdn<T>::write_gradients(const Place& at, const Pairs& pairs, const Sums& su
       [=](int i, int j, Vector sum) {
         if (i < n) dq.put(i, j, load(through_q + i * keys + j) + sum);
       },
-      plain(sums.do_v, chunk, ops.k, keys, UpToRow{}));
+      plain(sums.do_v, chunk, k, keys, UpToRow{}));
   product(
       rows, keys,
       [=](int i, int j, Vector sum) { store(row + i * keys + j, load(row + i * keys + j) + sum); },
-      plain(sums.dr_v, chunk, ops.k, keys, UpToRow{}));
+      plain(sums.dr_v, chunk, k, keys, UpToRow{}));
   product(
       rows, keys,
       [=](int i, int j, Vector sum) {
         const int from_row = i * keys + j;
         if (i < n) dk.put(i, j, weight[i] * load(row + from_row) + (load(columns + from_row) + sum));
       },
-      turned(sums.do_v, chunk, ops.q, keys, FromRow{rows}),
-      turned(sums.dr_v, chunk, ops.bk, keys, FromRow{rows}));
+      turned(sums.do_v, chunk, q, keys, FromRow{rows}), turned(pairs.strict, chunk, k, keys, FromRow{rows}));
   write_gate_gradients(at, sums);
 }
 

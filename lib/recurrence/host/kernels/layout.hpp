@@ -55,20 +55,6 @@ struct Place {
   }
 };
 
-/// What a chunk's slices read. Padded tokens have zero rows, a gate of 1 and a beta of 0.
-struct Prepared {
-  float *q, *k, *bk;                // [chunk, keys] as given; b k (GDN: beta k)
-  float *asked, *erased, *written;  // [chunk, keys] scale e q, -e b k, f k
-  float* last;                      // [keys] decay over the whole chunk
-  float* turned;                    // [keys, chunk] scratch for k^T
-  explicit Prepared(Carver& carver, const Sizes& sizes) {
-    const Index matrix = Index{chunk} * sizes.keys;
-    q = carver.take(matrix), k = carver.take(matrix), bk = carver.take(matrix);
-    asked = carver.take(matrix), erased = carver.take(matrix), written = carver.take(matrix);
-    last = carver.take(sizes.keys), turned = carver.take(matrix);
-  }
-};
-
 /// A0 (strictly lower) and P (lower) of a chunk: v_new = (I + A0)^-1 R, o = asked S + P v_new.
 struct Pairs {
   float *strict, *scores;  // [chunk, chunk]
@@ -78,7 +64,7 @@ struct Pairs {
 /// Sums over value channels that backward needs, added up slice by slice in ascending order.
 struct Sums {
   float *do_v, *dr_v;  // [chunk, chunk] do v_new^T, dR v_new^T
-  float* rows;         // [2 rows, keys] do S^T, then dR S^T
+  float* rows;         // [2 rows, keys] do S^T, then dR S^T (GDN: with the factors of asked and erased)
   float* columns;      // [chunk, keys] v_new dh^T
   float* whole;        // [keys] sum of S dh
   float* v_dr;         // [chunk] v . dR (GDN)
@@ -99,6 +85,9 @@ struct Record {
         state(carver.take(sizes.state())),
         new_values(carver.take(Index{sizes.values} * chunk)) {}
 };
+
+/// Whether decays are kept for every token, or only the last one at hand.
+enum class Decays { passing, kept };
 
 /// Pointers to one head's rows.
 template <class T>

@@ -63,6 +63,22 @@ DELTAPORT_HOST_INLINE void add(Vector (&sum)[Rows][Vectors], int i, int j, const
   }
 }
 
+/// Between two terms: row i of the sum so far times factor[i].
+struct RowScale {
+  const float* factor;
+};
+template <int Rows, int Vectors>
+DELTAPORT_HOST_INLINE void add(Vector (&sum)[Rows][Vectors], int i, int, const RowScale& scale) {
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sum[r][v] *= scale.factor[i + r];
+}
+/// Between two terms: nothing.
+struct NoScale {};
+template <int Rows, int Vectors>
+DELTAPORT_HOST_INLINE void add(Vector (&)[Rows][Vectors], int, int, const NoScale&) {}
+
 template <int Rows, int Vectors, class Put, class... Terms>
 __attribute__((noinline)) void tile(int i, int j, const Put& put, const Terms&... terms) {
   Vector sum[Rows][Vectors] = {};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a chunk does with one slice of value channels, for both rules: they differ in the operands that were
-// prepared and in the weight of v (GDN: beta, GDN2: the write gate w).
+// What a chunk does with one slice of value channels, for both rules. With asked = scale e q, erased = -e b k
+// (GDN: b = beta), written = f k and the weight of v (GDN: beta, GDN2: the write gate w):
 //   R = weight v + erased S       v_new = (I + A0)^-1 R
 //   o = asked S + P v_new         S <- last S + written^T v_new
+// GDN2 has these operands as matrices. GDN's factors are the same for all channels of a row, so its operands
+// are q and k themselves and the factors are applied to the products, which are already in registers.
 #pragma once
 
 #include "recurrence/host/kernels/layout.hpp"
@@ -20,9 +22,9 @@ void new_values(const Rule& rule, const Place& at, const Pairs& pairs, int slice
   product(
       at.rows, columns,
       [=](int i, int j, Vector sum) {
-        store(x + i * columns + j, i < at.n ? weighted.at(i, j) + sum : Vector{});
+        store(x + i * columns + j, i < at.n ? weighted.minus_erased(i, j, sum) : Vector{});
       },
-      plain(rule.ops.erased, rule.sizes.keys, state, columns, All{rule.sizes.keys}));
+      plain(rule.erased(), rule.sizes.keys, state, columns, All{rule.sizes.keys}));
   solve(at.rows, columns, pairs.strict, x, columns);
 }
 
@@ -37,20 +39,22 @@ void outputs(const Rule& rule, const Place& at, const Pairs& pairs, int slice, c
       [=](int i, int j, Vector sum) {
         if (i < n) o.put(i, first + j, sum);
       },
-      plain(rule.ops.asked, rule.sizes.keys, state, columns, All{rule.sizes.keys}),
+      plain(rule.asked(), rule.sizes.keys, state, columns, All{rule.sizes.keys}), rule.asked_scale(),
       plain(pairs.scores, chunk, x, columns, UpToRow{}));
 }
 
+/// Uses x up: v_new is scaled where the keys are not.
 template <class Rule>
-void advance(const Rule& rule, const Place& at, int slice, const float* x, float* state) {
+void advance(const Rule& rule, const Place& at, int slice, float* x, float* state) {
   const int columns = rule.sizes.columns(slice);
-  const float* last = rule.ops.last;
+  rule.scale_written(at.rows, columns, x);
+  const float* last = rule.last;
   product(
       rule.sizes.keys, columns,
       [=](int i, int j, Vector sum) {
         store(state + i * columns + j, last[i] * load(state + i * columns + j) + sum);
       },
-      turned(rule.ops.written, rule.sizes.keys, x, columns, All{at.rows}));
+      turned(rule.written(), rule.sizes.keys, x, columns, All{at.rows}));
 }
 
 /// Backward through one slice. With dh the gradient of the state after the chunk:
@@ -75,6 +79,7 @@ struct BackwardSlice {
     gradients_of_values();
     rule.write_value_gradients(at, slice, y + at.rows * columns(), sums.v_dr);
     sum_pairs();
+    rule.scale_gradients(at.rows, columns(), y);
     sum_states();
     retreat();
   }
@@ -88,7 +93,7 @@ struct BackwardSlice {
     float* dr = y + at.rows * w;
     product(
         at.rows, w, [=](int i, int j, Vector sum) { store(dr + i * w + j, sum); },
-        plain(rule.ops.written, keys, dh, w, All{keys}),
+        plain(rule.written(), keys, dh, w, All{keys}), rule.written_scale(),
         turned(record.pairs.scores, chunk, y, w, FromRow{at.rows}));
     solve_turned(at.rows, w, record.pairs.strict, dr, w);
   }
@@ -126,13 +131,14 @@ struct BackwardSlice {
 
   void retreat() const {
     const int w = columns(), keys = rule.sizes.keys;
-    const float* last = rule.ops.last;
+    rule.scale_erased(at.rows, w, y);
+    const float* last = rule.last;
     float* out = dh;
     product(
         keys, w,
         [=](int i, int j, Vector sum) { store(out + i * w + j, last[i] * load(out + i * w + j) + sum); },
-        turned(rule.ops.asked, keys, y, w, All{at.rows}),
-        turned(rule.ops.erased, keys, y + at.rows * w, w, All{at.rows}));
+        turned(rule.asked(), keys, y, w, All{at.rows}),
+        turned(rule.erased(), keys, y + at.rows * w, w, All{at.rows}));
   }
 };
 

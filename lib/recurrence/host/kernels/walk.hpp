@@ -65,7 +65,7 @@ void forward(const Call& call, const Task& task, float* workspace) {
   for (Index c = 0; c < span.chunks(); ++c)
     for (int h = 0; h < task.heads; ++h) {
       const Place at(span, c, task.first_head + h);
-      rule.prepare(at);
+      rule.prepare(at, Decays::passing);
       rule.pairs(at, space.pairs);
       for (int s = 0; s < sizes.slices(); ++s) {
         float* state = space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys;
@@ -116,7 +116,7 @@ void recompute(BackwardSpace<Rule>& space, const Task& task, const Span& span) {
     for (int h = 0; h < task.heads; ++h) {
       const Place at(span, c, task.first_head + h);
       const Record record = space.record(c * task.heads + h);
-      rule.prepare(at);
+      rule.prepare(at, Decays::passing);
       rule.pairs(at, record.pairs);
       for (int s = 0; s < sizes.slices(); ++s) {
         const int columns = sizes.columns(s);
@@ -149,7 +149,7 @@ void backward(const Call& call, const Task& task, float* workspace) {
     for (int h = 0; h < task.heads; ++h) {
       const Place at(span, c, task.first_head + h);
       const Record record = space.record(c * task.heads + h);
-      rule.prepare(at);
+      rule.prepare(at, Decays::kept);
       for (int s = 0; s < sizes.slices(); ++s)
         BackwardSlice<Rule>{rule,    at,
                             record,  space.sums,
