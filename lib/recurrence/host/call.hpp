@@ -28,16 +28,22 @@ struct Call {
   bool wide_keys, wide_gates;  // dq and dk, db: float, because the heads of a group are yet to be added up
 };
 
-/// Consecutive value heads of one sequence, all its tokens.
+/// Consecutive value heads of one sequence and consecutive slices of their value channels, all its tokens.
+/// Usually all slices; parts of them where there are more threads than heads.
 struct Task {
   long long sequence;
-  int first_head, heads;
+  int first_head, heads, first_slice, slices;
 };
 
 /// Entry points of one rule and storage type. Workspaces are in floats and 64-byte aligned.
 struct Entry {
   void (*forward)(const Call&, const Task&, float* workspace);
-  void (*backward)(const Call&, const Task&, float* workspace);
+  /// With sums = null all of backward. Otherwise of one head and slice what concerns its value channels; the sums
+  /// over them that the rest needs go to sums [chunks, sums_size].
+  void (*backward)(const Call&, const Task&, float* workspace, float* sums);
+  /// The rest of one head and chunk: sums [slices, apart] holds what each slice left of that chunk.
+  void (*combine)(const Call&, long long sequence, int head, long long chunk, const float* sums,
+                  long long apart, float* workspace);
 };
 
 /// One instruction set.
@@ -46,6 +52,9 @@ struct Kernels {
   Entry gdn[storages], gdn2[storages];
   long long (*forward_workspace)(const Call&, int heads);
   long long (*backward_workspace)(const Call&, int heads, long long chunks);
+  long long (*combine_workspace)(const Call&);
+  long long (*sums_size)(const Call&);
+  int (*slices)(const Call&);
   /// Runs `rounds` rounds of independent fused multiply-adds; returns the operations done (the ceiling).
   double (*multiply_adds)(long long rounds, float* sink);
 };

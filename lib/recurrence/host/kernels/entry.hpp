@@ -9,7 +9,7 @@ namespace {
 
 template <class Rule>
 constexpr Entry entry() {
-  return {forward<Rule>, backward<Rule>};
+  return {forward<Rule>, backward<Rule>, combine<Rule>};
 }
 /// The larger of the two rules', so that one number serves.
 long long forward_workspace(const Call& call, int heads) {
@@ -21,6 +21,18 @@ long long backward_workspace(const Call& call, int heads, long long chunks) {
   const Index gdn = BackwardSpace<Gdn<float>>(call, heads, chunks, nullptr).carver.used;
   const Index gdn2 = BackwardSpace<Gdn2<float>>(call, heads, chunks, nullptr).carver.used;
   return gdn > gdn2 ? gdn : gdn2;
+}
+
+long long combine_workspace(const Call& call) {
+  const Index gdn = CombineSpace<Gdn<float>>(call, nullptr).carver.used;
+  const Index gdn2 = CombineSpace<Gdn2<float>>(call, nullptr).carver.used;
+  return gdn > gdn2 ? gdn : gdn2;
+}
+long long sums_size(const Call& call) {
+  return size_of_sums(Sizes(call));
+}
+int slices(const Call& call) {
+  return Sizes(call).slices();
 }
 
 /// The compiler may not know that a register's value is not needed.
@@ -59,6 +71,9 @@ const Kernels kernels{DELTAPORT_STRING(DELTAPORT_HOST_ISA),
                       {entry<Gdn2<float>>(), entry<Gdn2<Bfloat16>>(), entry<Gdn2<Float16>>()},
                       forward_workspace,
                       backward_workspace,
+                      combine_workspace,
+                      sums_size,
+                      slices,
                       multiply_adds};
 
 }  // namespace deltaport::recurrence::host::DELTAPORT_HOST_ISA

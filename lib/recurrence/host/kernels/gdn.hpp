@@ -68,7 +68,7 @@ struct Gdn {
   Output<T> value_output(void* tensor, const Place& at) const {
     return {tensor, at.row, call.value_heads, at.head, call.value_dim};
   }
-  void write_value_gradients(const Place& at, int slice, const float* dr, float* v_dr) const;
+  void write_value_gradients(const Place& at, int slice, const float* dr, bool is_first, float* v_dr) const;
 
   void prepare(const Place& at, Decays) {
     load_gates(at);
@@ -151,7 +151,8 @@ void Gdn<T>::pairs(const Place& at, const Pairs& out) const {
 }
 
 template <class T>
-void Gdn<T>::write_value_gradients(const Place& at, int slice, const float* dr, float* v_dr) const {
+void Gdn<T>::write_value_gradients(const Place& at, int slice, const float* dr, bool is_first,
+                                   float* v_dr) const {
   const int columns = sizes.columns(slice), first = slice * slice_width;
   const Input<T> v = value_input(call.v, at, first);
   const Output<T> dv = value_output(call.dv, at);
@@ -163,7 +164,7 @@ void Gdn<T>::write_value_gradients(const Place& at, int slice, const float* dr, 
       sum += v.at(i, j) * x;
     }
     const float total = sum_of(sum);
-    v_dr[i] = slice == 0 ? total : v_dr[i] + total;
+    v_dr[i] = is_first ? total : v_dr[i] + total;
   }
 }
 

@@ -81,7 +81,7 @@ struct Gdn2 {
   Output<T> value_output(void* tensor, const Place& at) const {
     return {tensor, at.row, call.value_heads, at.head, call.value_dim};
   }
-  void write_value_gradients(const Place& at, int slice, const float* dr, float*) const {
+  void write_value_gradients(const Place& at, int slice, const float* dr, bool, float*) const {
     const int w_columns = sizes.columns(slice), first = slice * slice_width;
     const WeightedValues in = weighted_values(at, first);
     const Output<T> dv = value_output(call.dv, at), dw = value_output(call.dw, at);

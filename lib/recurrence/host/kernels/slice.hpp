@@ -68,6 +68,7 @@ struct BackwardSlice {
   const Record& record;
   const Sums& sums;
   int slice;
+  bool is_first;  // sets the sums, to which the others add
   float *dh, *y, *turned_dh;
 
   int columns() const { return rule.sizes.columns(slice); }
@@ -77,7 +78,7 @@ struct BackwardSlice {
 
   void operator()() const {
     gradients_of_values();
-    rule.write_value_gradients(at, slice, y + at.rows * columns(), sums.v_dr);
+    rule.write_value_gradients(at, slice, y + at.rows * columns(), is_first, sums.v_dr);
     sum_pairs();
     rule.scale_gradients(at.rows, columns(), y);
     sum_states();
@@ -98,10 +99,7 @@ struct BackwardSlice {
     solve_turned(at.rows, w, record.pairs.strict, dr, w);
   }
 
-  /// sum into: the first slice sets, the others add.
-  DELTAPORT_HOST_INLINE void add_to(float* x, Vector sum) const {
-    store(x, slice == 0 ? sum : load(x) + sum);
-  }
+  DELTAPORT_HOST_INLINE void add_to(float* x, Vector sum) const { store(x, is_first ? sum : load(x) + sum); }
 
   void sum_pairs() const {
     const int w = columns();

@@ -8,9 +8,9 @@
 namespace deltaport::recurrence::host::DELTAPORT_HOST_ISA {
 namespace {
 
-/// to (slices) = a state [K, V] of a tensor; zero where there is none.
-inline void load_state(const Sizes& sizes, const Call& call, const float* from, float* to) {
-  for (int s = 0; s < sizes.slices(); ++s) {
+/// to (slices of the task) = a state [K, V] of a tensor; zero where there is none.
+inline void load_state(const Sizes& sizes, const Call& call, const Task& task, const float* from, float* to) {
+  for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
     const int columns = sizes.columns(s), first = s * slice_width;
     for (int a = 0; a < sizes.keys; ++a)
       for (int j = 0; j < columns; j += width) {
@@ -21,8 +21,9 @@ inline void load_state(const Sizes& sizes, const Call& call, const float* from, 
       }
   }
 }
-inline void store_state(const Sizes& sizes, const Call& call, const float* from, float* to) {
-  for (int s = 0; s < sizes.slices(); ++s) {
+inline void store_state(const Sizes& sizes, const Call& call, const Task& task, const float* from,
+                        float* to) {
+  for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
     const int columns = sizes.columns(s), first = s * slice_width;
     for (int a = 0; a < call.key_dim; ++a)
       for (int j = 0; j < columns; j += width)
@@ -36,6 +37,21 @@ X* state_of(const Call& call, X* tensor, Index sequence, int head) {
   return tensor == nullptr
              ? nullptr
              : tensor + (sequence * call.value_heads + head) * call.key_dim * Index{call.value_dim};
+}
+
+/// Between a tensor of states and the task's, one after the other; a null tensor gives zero, or takes nothing.
+inline void load_states(const Sizes& sizes, const Call& call, const Task& task, const float* tensor,
+                        float* states) {
+  for (int h = 0; h < task.heads; ++h)
+    load_state(sizes, call, task, state_of(call, tensor, task.sequence, task.first_head + h),
+               states + h * sizes.state());
+}
+inline void store_states(const Sizes& sizes, const Call& call, const Task& task, const float* states,
+                         float* tensor) {
+  if (tensor == nullptr) return;
+  for (int h = 0; h < task.heads; ++h)
+    store_state(sizes, call, task, states + h * sizes.state(),
+                state_of(call, tensor, task.sequence, task.first_head + h));
 }
 
 template <class Rule>
@@ -58,26 +74,21 @@ void forward(const Call& call, const Task& task, float* workspace) {
   ForwardSpace<Rule> space(call, task.heads, workspace);
   Rule& rule = space.rule;
   const Sizes& sizes = rule.sizes;
-  for (int h = 0; h < task.heads; ++h)
-    load_state(sizes, call, state_of(call, call.initial_state, task.sequence, task.first_head + h),
-               space.states + h * sizes.state());
+  load_states(sizes, call, task, call.initial_state, space.states);
   const Span span(call, task.sequence);
   for (Index c = 0; c < span.chunks(); ++c)
     for (int h = 0; h < task.heads; ++h) {
       const Place at(span, c, task.first_head + h);
       rule.prepare(at, Decays::passing);
       rule.pairs(at, space.pairs);
-      for (int s = 0; s < sizes.slices(); ++s) {
+      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
         float* state = space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys;
         new_values(rule, at, space.pairs, s, state, space.values);
         outputs(rule, at, space.pairs, s, state, space.values);
         advance(rule, at, s, space.values, state);
       }
     }
-  if (call.final_state != nullptr)
-    for (int h = 0; h < task.heads; ++h)
-      store_state(sizes, call, space.states + h * sizes.state(),
-                  state_of(call, call.final_state, task.sequence, task.first_head + h));
+  store_states(sizes, call, task, space.states, call.final_state);
   finish_streams();
 }
 
@@ -118,7 +129,7 @@ void recompute(BackwardSpace<Rule>& space, const Task& task, const Span& span) {
       const Record record = space.record(c * task.heads + h);
       rule.prepare(at, Decays::passing);
       rule.pairs(at, record.pairs);
-      for (int s = 0; s < sizes.slices(); ++s) {
+      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
         const int columns = sizes.columns(s);
         const Index first = s * slice_width;
         float* state = space.states + h * sizes.state() + first * sizes.keys;
@@ -130,37 +141,71 @@ void recompute(BackwardSpace<Rule>& space, const Task& task, const Span& span) {
     }
 }
 
+/// Where the sums of a chunk go that a task does not use up itself.
+inline Index size_of_sums(const Sizes& sizes) {
+  Carver one{nullptr};
+  Sums(one, sizes);
+  return one.used;
+}
+inline Sums sums_at(const Sizes& sizes, float* base) {
+  Carver from{base};
+  return Sums(from, sizes);
+}
+
 template <class Rule>
-void backward(const Call& call, const Task& task, float* workspace) {
+void backward(const Call& call, const Task& task, float* workspace, float* kept) {
   const FlushDenormals flush;
   const Span span(call, task.sequence);
   BackwardSpace<Rule> space(call, task.heads, span.chunks(), workspace);
   Rule& rule = space.rule;
   const Sizes& sizes = rule.sizes;
-  const auto load_states = [&](const float* tensor) {
-    for (int h = 0; h < task.heads; ++h)
-      load_state(sizes, call, state_of(call, tensor, task.sequence, task.first_head + h),
-                 space.states + h * sizes.state());
-  };
-  load_states(call.initial_state);
+  load_states(sizes, call, task, call.initial_state, space.states);
   recompute(space, task, span);
-  load_states(call.d_final_state);
+  load_states(sizes, call, task, call.d_final_state, space.states);
   for (Index c = span.chunks() - 1; c >= 0; --c)
     for (int h = 0; h < task.heads; ++h) {
       const Place at(span, c, task.first_head + h);
       const Record record = space.record(c * task.heads + h);
+      const Sums sums = kept == nullptr ? space.sums : sums_at(sizes, kept + c * size_of_sums(sizes));
       rule.prepare(at, Decays::kept);
-      for (int s = 0; s < sizes.slices(); ++s)
-        BackwardSlice<Rule>{rule,    at,
-                            record,  space.sums,
-                            s,       space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys,
-                            space.y, space.turned}();
-      rule.write_gradients(at, record.pairs, space.sums);
+      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
+        float* dh = space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys;
+        const bool is_first = s == task.first_slice;
+        BackwardSlice<Rule>{rule, at, record, sums, s, is_first, dh, space.y, space.turned}();
+      }
+      if (kept == nullptr) rule.write_gradients(at, record.pairs, sums);
     }
-  if (call.d_initial_state != nullptr)
-    for (int h = 0; h < task.heads; ++h)
-      store_state(sizes, call, space.states + h * sizes.state(),
-                  state_of(call, call.d_initial_state, task.sequence, task.first_head + h));
+  store_states(sizes, call, task, space.states, call.d_initial_state);
+  finish_streams();
+}
+
+template <class Rule>
+struct CombineSpace {
+  Carver carver;
+  Rule rule;
+  Pairs pairs;
+  float* sums;
+  CombineSpace(const Call& call, float* base)
+      : carver{base}, rule(call, carver), pairs(carver), sums(carver.take(size_of_sums(rule.sizes))) {}
+};
+
+/// Adds up what the slices left, in the order in which one task would have.
+template <class Rule>
+void combine(const Call& call, long long sequence, int head, long long index, const float* sums,
+             long long apart, float* workspace) {
+  const FlushDenormals flush;
+  CombineSpace<Rule> space(call, workspace);
+  Rule& rule = space.rule;
+  const Index size = size_of_sums(rule.sizes);
+  for (Index i = 0; i < size; i += width) {
+    Vector sum = load(sums + i);
+    for (int s = 1; s < rule.sizes.slices(); ++s) sum += load(sums + s * apart + i);
+    store(space.sums + i, sum);
+  }
+  const Place at(Span(call, sequence), index, head);
+  rule.prepare(at, Decays::kept);
+  rule.pairs(at, space.pairs);
+  rule.write_gradients(at, space.pairs, sums_at(rule.sizes, space.sums));
   finish_streams();
 }
 
