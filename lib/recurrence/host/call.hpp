@@ -11,7 +11,6 @@ inline constexpr int storages = 3;
 
 inline constexpr int chunk = 64;        // tokens
 inline constexpr int slice_width = 64;  // value channels that are worked on together
-inline constexpr int most_heads = 4;    // of one task
 
 /// One call: tensors [rows, heads, channels] with row = batch * T + token, null where absent.
 struct Call {
@@ -28,11 +27,11 @@ struct Call {
   bool wide_keys, wide_gates;  // dq and dk, db: float, because the heads of a group are yet to be added up
 };
 
-/// Consecutive value heads of one sequence and consecutive slices of their value channels, all its tokens.
-/// Usually all slices; parts of them where there are more threads than heads.
+/// One value head of one sequence with all its tokens, and consecutive slices of its value channels: usually all,
+/// one where there are more threads than heads.
 struct Task {
   long long sequence;
-  int first_head, heads, first_slice, slices;
+  int head, first_slice, slices;
 };
 
 /// Entry points of one rule and storage type. Workspaces are in floats and 64-byte aligned.
@@ -50,8 +49,8 @@ struct Entry {
 struct Kernels {
   const char* isa;
   Entry gdn[storages], gdn2[storages];
-  long long (*forward_workspace)(const Call&, int heads);
-  long long (*backward_workspace)(const Call&, int heads, long long chunks);
+  long long (*forward_workspace)(const Call&);
+  long long (*backward_workspace)(const Call&, long long chunks);
   long long (*combine_workspace)(const Call&);
   long long (*sums_size)(const Call&);
   int (*slices)(const Call&);

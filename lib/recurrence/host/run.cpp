@@ -28,30 +28,15 @@ std::int64_t most_chunks(const Extents& x) {
   return (longest + chunk - 1) / chunk;
 }
 
-/// Neighbouring heads share pages and cache sets of every tensor, so a task takes several where enough tasks
-/// remain to keep all threads busy.
-int heads_per_task(const Extents& x, std::int64_t threads) {
-  int heads = std::min(most_heads, x.value_heads);
-  while (heads > 1 && x.sequences * ((x.value_heads + heads - 1) / heads) < 2 * threads) heads /= 2;
-  return heads;
-}
-
-/// How a call is cut into tasks. Nothing of it changes a result: heads are apart, and sums over slices are added
-/// in the same order whoever computes them.
-struct Cut {
-  int heads;   // per task
-  int groups;  // of heads
-  int slices;  // per head that are tasks of their own; 1: all slices in one task
-};
-Cut cut_of(const Extents& x, const Call& call, std::int64_t threads, std::int64_t chunks, Pass pass) {
-  const int heads = heads_per_task(x, threads);
-  const Cut whole{heads, (x.value_heads + heads - 1) / heads, 1};
-  const std::int64_t all = x.sequences * x.value_heads;
+/// How many tasks a head becomes: one, or one per slice of value channels where there are fewer heads than threads.
+/// Nothing of it changes a result: heads are apart, and sums over slices are added in the same order whoever
+/// computes them.
+int tasks_per_head(const Extents& x, const Call& call, std::int64_t threads, std::int64_t chunks, Pass pass) {
+  const std::int64_t heads = x.sequences * x.value_heads;
   const int slices = kernels().slices(call);
-  if (all >= threads || slices == 1) return whole;
   constexpr std::int64_t most_floats = std::int64_t{1} << 28;  // 1 GiB for what slices leave
-  if (pass == Pass::backward && all * slices * chunks * kernels().sums_size(call) > most_floats) return whole;
-  return {1, x.value_heads, slices};
+  const std::int64_t left = pass == Pass::backward ? heads * slices * chunks * kernels().sums_size(call) : 0;
+  return heads < threads && left <= most_floats ? slices : 1;
 }
 
 template <class Body>
@@ -66,19 +51,18 @@ struct Tasks {
   Call call;
   Entry entry;
   Pass pass;
-  Cut cut;
-  int all_slices;
+  int per_head;  // tasks
+  int slices;    // of a head
   float* workspaces;
   std::int64_t workspace_size;
   float* sums;  // null: tasks take all slices
   std::int64_t sums_apart;
 
   void operator()(std::int64_t index) const {
-    const std::int64_t item = index / cut.slices;
-    const int first = static_cast<int>(item % cut.groups) * cut.heads;
-    Task task{item / cut.groups, first, std::min(cut.heads, call.value_heads - first), 0, all_slices};
-    if (cut.slices > 1) {
-      task.first_slice = static_cast<int>(index % cut.slices);
+    const std::int64_t item = index / per_head;
+    Task task{item / call.value_heads, static_cast<int>(item % call.value_heads), 0, slices};
+    if (per_head > 1) {
+      task.first_slice = static_cast<int>(index % per_head);
       task.slices = 1;
     }
     float* workspace = workspaces + thread_index() * workspace_size;
@@ -129,22 +113,21 @@ Call call_of(const Extents& x, double scale) {
 void run(Runtime& runtime, const Extents& x, const Entry& entry, const Call& call, Pass pass) {
   const ExecutionSpace& exec = runtime.compute();
   const std::int64_t threads = exec.concurrency(), chunks = most_chunks(x);
-  const Cut cut = cut_of(x, call, threads, chunks, pass);
-  const bool combines = pass == Pass::backward && cut.slices > 1;
-  std::int64_t size = pass == Pass::forward ? kernels().forward_workspace(call, cut.heads)
-                                            : kernels().backward_workspace(call, cut.heads, chunks);
+  const int per_head = tasks_per_head(x, call, threads, chunks, pass);
+  const bool combines = pass == Pass::backward && per_head > 1;
+  std::int64_t size =
+      pass == Pass::forward ? kernels().forward_workspace(call) : kernels().backward_workspace(call, chunks);
   if (combines) size = std::max<std::int64_t>(size, kernels().combine_workspace(call));
   const auto workspaces = runtime.allocate<float>("recurrence workspace", {threads, size});
-  const std::int64_t sums_size = kernels().sums_size(call), items = x.sequences * cut.groups;
+  const std::int64_t sums_size = kernels().sums_size(call), items = x.sequences * x.value_heads;
   Tensor<float> sums;
-  if (combines) sums = runtime.allocate<float>("recurrence sums", {items * cut.slices, chunks, sums_size});
-  for_each_task(exec, items * cut.slices,
-                Tasks{call, entry, pass, cut, kernels().slices(call), workspaces.data(), size, sums.data(),
-                      chunks * sums_size});
+  if (combines) sums = runtime.allocate<float>("recurrence sums", {items * per_head, chunks, sums_size});
+  for_each_task(exec, items * per_head,
+                Tasks{call, entry, pass, per_head, kernels().slices(call), workspaces.data(), size,
+                      sums.data(), chunks * sums_size});
   if (combines)
-    for_each_task(
-        exec, items * chunks,
-        Combine{x, call, entry, chunks, sums_size, cut.slices, sums.data(), workspaces.data(), size});
+    for_each_task(exec, items * chunks,
+                  Combine{x, call, entry, chunks, sums_size, per_head, sums.data(), workspaces.data(), size});
 }
 
 }  // namespace deltaport::recurrence::host

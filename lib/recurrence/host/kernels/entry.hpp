@@ -12,14 +12,14 @@ constexpr Entry entry() {
   return {forward<Rule>, backward<Rule>, combine<Rule>};
 }
 /// The larger of the two rules', so that one number serves.
-long long forward_workspace(const Call& call, int heads) {
-  const Index gdn = ForwardSpace<Gdn<float>>(call, heads, nullptr).carver.used;
-  const Index gdn2 = ForwardSpace<Gdn2<float>>(call, heads, nullptr).carver.used;
+long long forward_workspace(const Call& call) {
+  const Index gdn = ForwardSpace<Gdn<float>>(call, nullptr).carver.used;
+  const Index gdn2 = ForwardSpace<Gdn2<float>>(call, nullptr).carver.used;
   return gdn > gdn2 ? gdn : gdn2;
 }
-long long backward_workspace(const Call& call, int heads, long long chunks) {
-  const Index gdn = BackwardSpace<Gdn<float>>(call, heads, chunks, nullptr).carver.used;
-  const Index gdn2 = BackwardSpace<Gdn2<float>>(call, heads, chunks, nullptr).carver.used;
+long long backward_workspace(const Call& call, long long chunks) {
+  const Index gdn = BackwardSpace<Gdn<float>>(call, chunks, nullptr).carver.used;
+  const Index gdn2 = BackwardSpace<Gdn2<float>>(call, chunks, nullptr).carver.used;
   return gdn > gdn2 ? gdn : gdn2;
 }
 

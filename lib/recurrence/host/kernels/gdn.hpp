@@ -38,6 +38,15 @@ struct Gdn {
     reads = carver.take(chunk), writes = carver.take(chunk), pair_sums = carver.take(chunk);
   }
 
+  static constexpr int lines_per_sum = 1;  // fetched ahead, so that all are by the end of a chunk
+  Ahead* ahead = nullptr;
+  /// Lets the rows of the chunk that follows be fetched.
+  void announce(const Place& next, Reads what) const {
+    ahead->add(key_input<T>(call, call.q, next), next.n);
+    ahead->add(key_input<T>(call, call.k, next), next.n);
+    ahead->add(value_input(call.v, next, 0), next.n);
+    if (what == Reads::values_and_gradients) ahead->add(value_input(call.d_o, next, 0), next.n);
+  }
   const float* asked() const { return q; }
   const float* erased() const { return k; }
   const float* written() const { return k; }

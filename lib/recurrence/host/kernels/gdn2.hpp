@@ -57,6 +57,18 @@ struct Gdn2 {
     pair_sums = reinterpret_cast<PairSums*>(carver.take(sizeof(PairSums) / sizeof(float)));
   }
 
+  static constexpr int lines_per_sum = 2;
+  Ahead* ahead = nullptr;
+  /// Lets the rows of the chunk that follows be fetched.
+  void announce(const Place& next, Reads what) const {
+    ahead->add(key_input<T>(call, call.q, next), next.n);
+    ahead->add(key_input<T>(call, call.k, next), next.n);
+    ahead->add(gate_input<float>(call, call.g, next), next.n);
+    ahead->add(gate_input<T>(call, call.b, next), next.n);
+    ahead->add(value_input(call.w, next, 0), next.n);
+    ahead->add(value_input(call.v, next, 0), next.n);
+    if (what == Reads::values_and_gradients) ahead->add(value_input(call.d_o, next, 0), next.n);
+  }
   const float* asked() const { return asked_rows; }
   const float* erased() const { return erased_rows; }
   const float* written() const { return written_rows; }

@@ -3,7 +3,7 @@
 // blocks of 16, so that no loop inside has a tail; only reads and writes of tensors do.
 #pragma once
 
-#include "recurrence/host/kernels/storage.hpp"
+#include "recurrence/host/kernels/ahead.hpp"
 
 namespace deltaport::recurrence::host::DELTAPORT_HOST_ISA {
 namespace {
@@ -85,6 +85,9 @@ struct Record {
         state(carver.take(sizes.state())),
         new_values(carver.take(Index{sizes.values} * chunk)) {}
 };
+
+/// Which walk reads the tensors.
+enum class Reads { values, values_and_gradients };
 
 /// Whether decays are kept for every token, or only the last one at hand.
 enum class Decays { passing, kept };

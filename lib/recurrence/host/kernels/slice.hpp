@@ -34,9 +34,11 @@ void outputs(const Rule& rule, const Place& at, const Pairs& pairs, int slice, c
   const int columns = rule.sizes.columns(slice);
   const auto o = rule.value_output(rule.call.o, at);
   const int first = slice * slice_width, n = at.n;
+  Ahead* ahead = rule.ahead;
   product(
       at.rows, columns,
       [=](int i, int j, Vector sum) {
+        ahead->fetch(Rule::lines_per_sum);
         if (i < n) o.put(i, first + j, sum);
       },
       plain(rule.asked(), rule.sizes.keys, state, columns, All{rule.sizes.keys}), rule.asked_scale(),
@@ -49,9 +51,11 @@ void advance(const Rule& rule, const Place& at, int slice, float* x, float* stat
   const int columns = rule.sizes.columns(slice);
   rule.scale_written(at.rows, columns, x);
   const float* last = rule.last;
+  Ahead* ahead = rule.ahead;
   product(
       rule.sizes.keys, columns,
       [=](int i, int j, Vector sum) {
+        ahead->fetch(Rule::lines_per_sum);
         store(state + i * columns + j, last[i] * load(state + i * columns + j) + sum);
       },
       turned(rule.written(), rule.sizes.keys, x, columns, All{at.rows}));
@@ -115,7 +119,11 @@ struct BackwardSlice {
     const int w = columns(), keys = rule.sizes.keys;
     transpose(keys, w, dh, w, turned_dh, keys);
     product(
-        2 * at.rows, keys, [=, this](int i, int j, Vector sum) { add_to(sums.rows + i * keys + j, sum); },
+        2 * at.rows, keys,
+        [=, this](int i, int j, Vector sum) {
+          rule.ahead->fetch(Rule::lines_per_sum);
+          add_to(sums.rows + i * keys + j, sum);
+        },
         plain(y, w, state(), keys, All{w}));
     product(
         at.rows, keys, [=, this](int i, int j, Vector sum) { add_to(sums.columns + i * keys + j, sum); },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task: some heads of one sequence, chunk by chunk with the state in the workspace.
+// A task: one head of one sequence, chunk by chunk with the state in the workspace.
 #pragma once
 
 #include "recurrence/host/kernels/gdn.hpp"
@@ -8,8 +8,14 @@
 namespace deltaport::recurrence::host::DELTAPORT_HOST_ISA {
 namespace {
 
-/// to (slices of the task) = a state [K, V] of a tensor; zero where there is none.
-inline void load_state(const Sizes& sizes, const Call& call, const Task& task, const float* from, float* to) {
+/// Where the task's head has its state in a tensor [N, HV, K, V].
+inline Index state_offset(const Call& call, const Task& task) {
+  return (task.sequence * call.value_heads + task.head) * call.key_dim * Index{call.value_dim};
+}
+/// states (the task's slices) = those of a tensor; zero where there is none.
+inline void load_state(const Sizes& sizes, const Call& call, const Task& task, const float* tensor,
+                       float* states) {
+  const float* from = tensor == nullptr ? nullptr : tensor + state_offset(call, task);
   for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
     const int columns = sizes.columns(s), first = s * slice_width;
     for (int a = 0; a < sizes.keys; ++a)
@@ -17,41 +23,28 @@ inline void load_state(const Sizes& sizes, const Call& call, const Task& task, c
         Vector x{};
         if (from != nullptr && a < call.key_dim)
           x = load_part(from + Index{a} * call.value_dim + first + j, call.value_dim - first - j);
-        store(to + Index{first} * sizes.keys + a * columns + j, x);
+        store(states + Index{first} * sizes.keys + a * columns + j, x);
       }
   }
 }
-inline void store_state(const Sizes& sizes, const Call& call, const Task& task, const float* from,
-                        float* to) {
+/// Does nothing without a tensor.
+inline void store_state(const Sizes& sizes, const Call& call, const Task& task, const float* states,
+                        float* tensor) {
+  if (tensor == nullptr) return;
+  float* to = tensor + state_offset(call, task);
   for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
     const int columns = sizes.columns(s), first = s * slice_width;
     for (int a = 0; a < call.key_dim; ++a)
       for (int j = 0; j < columns; j += width)
         store_part(to + Index{a} * call.value_dim + first + j,
-                   load(from + Index{first} * sizes.keys + a * columns + j), call.value_dim - first - j);
+                   load(states + Index{first} * sizes.keys + a * columns + j), call.value_dim - first - j);
   }
 }
-/// Where a head's state lies in a tensor [N, HV, K, V], or null.
-template <class X>
-X* state_of(const Call& call, X* tensor, Index sequence, int head) {
-  return tensor == nullptr
-             ? nullptr
-             : tensor + (sequence * call.value_heads + head) * call.key_dim * Index{call.value_dim};
-}
 
-/// Between a tensor of states and the task's, one after the other; a null tensor gives zero, or takes nothing.
-inline void load_states(const Sizes& sizes, const Call& call, const Task& task, const float* tensor,
-                        float* states) {
-  for (int h = 0; h < task.heads; ++h)
-    load_state(sizes, call, task, state_of(call, tensor, task.sequence, task.first_head + h),
-               states + h * sizes.state());
-}
-inline void store_states(const Sizes& sizes, const Call& call, const Task& task, const float* states,
-                         float* tensor) {
-  if (tensor == nullptr) return;
-  for (int h = 0; h < task.heads; ++h)
-    store_state(sizes, call, task, states + h * sizes.state(),
-                state_of(call, tensor, task.sequence, task.first_head + h));
+template <class Rule>
+void announce(const Rule& rule, const Task& task, const Span& span, Index next, Reads what) {
+  rule.ahead->clear();
+  if (next >= 0 && next < span.chunks()) rule.announce(Place(span, next, task.head), what);
 }
 
 template <class Rule>
@@ -59,36 +52,38 @@ struct ForwardSpace {
   Carver carver;
   Rule rule;
   Pairs pairs;
-  float *values, *states;
-  ForwardSpace(const Call& call, int heads, float* base)
+  float *values, *state;
+  ForwardSpace(const Call& call, float* base)
       : carver{base},
         rule(call, carver),
         pairs(carver),
         values(carver.take(chunk * slice_width)),
-        states(carver.take(heads * rule.sizes.state())) {}
+        state(carver.take(rule.sizes.state())) {}
 };
 
 template <class Rule>
 void forward(const Call& call, const Task& task, float* workspace) {
   const FlushDenormals flush;
-  ForwardSpace<Rule> space(call, task.heads, workspace);
+  ForwardSpace<Rule> space(call, workspace);
   Rule& rule = space.rule;
+  Ahead ahead;
+  rule.ahead = &ahead;
   const Sizes& sizes = rule.sizes;
-  load_states(sizes, call, task, call.initial_state, space.states);
+  load_state(sizes, call, task, call.initial_state, space.state);
   const Span span(call, task.sequence);
-  for (Index c = 0; c < span.chunks(); ++c)
-    for (int h = 0; h < task.heads; ++h) {
-      const Place at(span, c, task.first_head + h);
-      rule.prepare(at, Decays::passing);
-      rule.pairs(at, space.pairs);
-      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
-        float* state = space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys;
-        new_values(rule, at, space.pairs, s, state, space.values);
-        outputs(rule, at, space.pairs, s, state, space.values);
-        advance(rule, at, s, space.values, state);
-      }
+  for (Index c = 0; c < span.chunks(); ++c) {
+    const Place at(span, c, task.head);
+    rule.prepare(at, Decays::passing);
+    announce(rule, task, span, c + 1, Reads::values);
+    rule.pairs(at, space.pairs);
+    for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
+      float* state = space.state + Index{s} * slice_width * sizes.keys;
+      new_values(rule, at, space.pairs, s, state, space.values);
+      outputs(rule, at, space.pairs, s, state, space.values);
+      advance(rule, at, s, space.values, state);
     }
-  store_states(sizes, call, task, space.states, call.final_state);
+  }
+  store_state(sizes, call, task, space.state, call.final_state);
   finish_streams();
 }
 
@@ -97,20 +92,20 @@ struct BackwardSpace {
   Carver carver;
   Rule rule;
   Sums sums;
-  float *y, *turned, *states;
+  float *y, *turned, *state;
   Index record_size;
   float* records;
-  BackwardSpace(const Call& call, int heads, Index chunks, float* base)
+  BackwardSpace(const Call& call, Index chunks, float* base)
       : carver{base},
         rule(call, carver),
         sums(carver, rule.sizes),
         y(carver.take(2 * chunk * slice_width)),
         turned(carver.take(Index{slice_width} * rule.sizes.keys)),
-        states(carver.take(heads * rule.sizes.state())) {
+        state(carver.take(rule.sizes.state())) {
     Carver one{nullptr};
     Record(one, rule.sizes);
     record_size = one.used;
-    records = carver.take(record_size * heads * chunks);
+    records = carver.take(record_size * chunks);
   }
   Record record(Index index) const {
     Carver from{records + index * record_size};
@@ -123,22 +118,22 @@ template <class Rule>
 void recompute(BackwardSpace<Rule>& space, const Task& task, const Span& span) {
   Rule& rule = space.rule;
   const Sizes& sizes = rule.sizes;
-  for (Index c = 0; c < span.chunks(); ++c)
-    for (int h = 0; h < task.heads; ++h) {
-      const Place at(span, c, task.first_head + h);
-      const Record record = space.record(c * task.heads + h);
-      rule.prepare(at, Decays::passing);
-      rule.pairs(at, record.pairs);
-      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
-        const int columns = sizes.columns(s);
-        const Index first = s * slice_width;
-        float* state = space.states + h * sizes.state() + first * sizes.keys;
-        new_values(rule, at, record.pairs, s, state, space.y);
-        transpose(at.rows, columns, space.y, columns, record.new_values + first * chunk, chunk);
-        transpose(sizes.keys, columns, state, columns, record.state + first * sizes.keys, sizes.keys);
-        if (c + 1 < span.chunks()) advance(rule, at, s, space.y, state);
-      }
+  for (Index c = 0; c < span.chunks(); ++c) {
+    const Place at(span, c, task.head);
+    const Record record = space.record(c);
+    rule.prepare(at, Decays::passing);
+    announce(rule, task, span, c + 1, Reads::values);
+    rule.pairs(at, record.pairs);
+    for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
+      const int columns = sizes.columns(s);
+      const Index first = s * slice_width;
+      float* state = space.state + first * sizes.keys;
+      new_values(rule, at, record.pairs, s, state, space.y);
+      transpose(at.rows, columns, space.y, columns, record.new_values + first * chunk, chunk);
+      transpose(sizes.keys, columns, state, columns, record.state + first * sizes.keys, sizes.keys);
+      if (c + 1 < span.chunks()) advance(rule, at, s, space.y, state);
     }
+  }
 }
 
 /// Where the sums of a chunk go that a task does not use up itself.
@@ -156,26 +151,28 @@ template <class Rule>
 void backward(const Call& call, const Task& task, float* workspace, float* kept) {
   const FlushDenormals flush;
   const Span span(call, task.sequence);
-  BackwardSpace<Rule> space(call, task.heads, span.chunks(), workspace);
+  BackwardSpace<Rule> space(call, span.chunks(), workspace);
   Rule& rule = space.rule;
+  Ahead ahead;
+  rule.ahead = &ahead;
   const Sizes& sizes = rule.sizes;
-  load_states(sizes, call, task, call.initial_state, space.states);
+  load_state(sizes, call, task, call.initial_state, space.state);
   recompute(space, task, span);
-  load_states(sizes, call, task, call.d_final_state, space.states);
-  for (Index c = span.chunks() - 1; c >= 0; --c)
-    for (int h = 0; h < task.heads; ++h) {
-      const Place at(span, c, task.first_head + h);
-      const Record record = space.record(c * task.heads + h);
-      const Sums sums = kept == nullptr ? space.sums : sums_at(sizes, kept + c * size_of_sums(sizes));
-      rule.prepare(at, Decays::kept);
-      for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
-        float* dh = space.states + h * sizes.state() + Index{s} * slice_width * sizes.keys;
-        const bool is_first = s == task.first_slice;
-        BackwardSlice<Rule>{rule, at, record, sums, s, is_first, dh, space.y, space.turned}();
-      }
-      if (kept == nullptr) rule.write_gradients(at, record.pairs, sums);
+  load_state(sizes, call, task, call.d_final_state, space.state);
+  for (Index c = span.chunks() - 1; c >= 0; --c) {
+    const Place at(span, c, task.head);
+    const Record record = space.record(c);
+    const Sums sums = kept == nullptr ? space.sums : sums_at(sizes, kept + c * size_of_sums(sizes));
+    rule.prepare(at, Decays::kept);
+    announce(rule, task, span, c - 1, Reads::values_and_gradients);
+    for (int s = task.first_slice; s < task.first_slice + task.slices; ++s) {
+      float* dh = space.state + Index{s} * slice_width * sizes.keys;
+      const bool is_first = s == task.first_slice;
+      BackwardSlice<Rule>{rule, at, record, sums, s, is_first, dh, space.y, space.turned}();
     }
-  store_states(sizes, call, task, space.states, call.d_initial_state);
+    if (kept == nullptr) rule.write_gradients(at, record.pairs, sums);
+  }
+  store_state(sizes, call, task, space.state, call.d_initial_state);
   finish_streams();
 }
 
