@@ -47,7 +47,16 @@ DELTAPORT_HOST_INLINE Integers lanes() {
   return x;
 }
 DELTAPORT_HOST_INLINE Vector shuffle(Vector x, Vector y, Integers from) {
-#if defined(__clang__)
+#if defined(__clang__) && defined(__AVX512F__)
+  // Clang has no builtin for lanes that are not written as constants.
+  return reinterpret_cast<Vector>(_mm512_permutex2var_ps(
+      reinterpret_cast<__m512>(x), reinterpret_cast<__m512i>(from), reinterpret_cast<__m512>(y)));
+#elif defined(__clang__) && defined(__AVX2__)
+  const __m256i lane = reinterpret_cast<__m256i>(from);
+  const Vector of_x = reinterpret_cast<Vector>(_mm256_permutevar8x32_ps(reinterpret_cast<__m256>(x), lane));
+  const Vector of_y = reinterpret_cast<Vector>(_mm256_permutevar8x32_ps(reinterpret_cast<__m256>(y), lane));
+  return from < width ? of_x : of_y;
+#elif defined(__clang__)
   Vector out;
   for (int i = 0; i < width; ++i) out[i] = from[i] < width ? x[from[i]] : y[from[i] - width];
   return out;
