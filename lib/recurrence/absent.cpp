@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the implementations that this build does not have. The one that brings `host` or `cuda` defines
 // DELTAPORT_RECURRENCE_HOST or DELTAPORT_RECURRENCE_CUDA for this file.
+#include "deltaport/recurrence/ceiling.hpp"
 #include "recurrence/implementations.hpp"
 
 namespace deltaport::recurrence {
@@ -40,6 +41,9 @@ namespace {
   }
 
 #ifndef DELTAPORT_RECURRENCE_HOST
+double run_multiply_adds(Runtime&, double) {
+  return 0.0;
+}
 namespace host {
 bool available() {
   return false;
