@@ -60,6 +60,7 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
                      nullptr,
                      p.factors,
                      p.forgetting,
+                     4 * processors(),
                      use_maps};
   if (cudaError_t e = launch_gdn_prepare<E, padded_k>(prepare, maps, stream); e != cudaSuccess) return e;
   const std::int64_t scans =

@@ -2,7 +2,7 @@
 #include "recurrence/cuda/gdn_gradients.cuh"
 
 #include "recurrence/cuda/fragments.cuh"
-#include "recurrence/cuda/gdn_gradients_layout.cuh"
+#include "recurrence/cuda/gdn_gradients_block.cuh"
 #include "recurrence/cuda/launch.hpp"
 #include "recurrence/cuda/wgmma.cuh"
 
@@ -12,164 +12,25 @@ namespace {
 using namespace gradients;
 
 template <class E, int padded_k>
-struct Block {
+struct Block : BlockBase<E, padded_k> {
+  using Base = BlockBase<E, padded_k>;
   using L = Layout<padded_k>;
-  static constexpr int steps = padded_k / 16;
-
-  const GdnGradients& a;
-  const GdnGradientMaps& maps;
-  unsigned char* memory;
-  std::int64_t slot;
-  Chunk chunk;
-  int key_head, group, tiles;
-
-  __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
-  __device__ std::uint32_t value_tile(int tile, int part) const {
-    return at(L::values + (tile % 2) * L::value_bytes + part);
-  }
-  __device__ const float* factor(int row) const {
-    return reinterpret_cast<const float*>(memory + L::factors) + 64 * row;
-  }
-  __device__ float* sum(int row) const { return reinterpret_cast<float*>(memory + L::sums) + 64 * row; }
-  __device__ std::uint64_t* barrier(int i) const {
-    return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
-  }
-  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
-  __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
-
-  /// By the second group: K and Q (once), A and the factors of a head.
-  __device__ void load_head(int head, bool first) const {
-    const char* const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes;
-    const float* const numbers = a.factors + chunk_head(head) * factor_rows * 64;
-    const int thread = threadIdx.x % group_threads;
-    const TensorTiles k{a.k, a.key_heads, a.key_dim}, q{a.q, a.key_heads, a.key_dim};
-#if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
-      constexpr int bytes = 2 * panel_bytes + factor_rows * 256;
-      barrier_arrive_expect(barrier(0), bytes + (first && whole() ? 2 * L::wide : 0));
-      if (first && whole()) {
-        k.load_bulk<padded_k>(at(L::k), maps.k, chunk.row, key_head, 0, barrier(0));
-        q.load_bulk<padded_k>(at(L::q), maps.q, chunk.row, key_head, 0, barrier(0));
-      }
-      copy_bulk(at(L::inverse), images, 2 * panel_bytes, barrier(0));
-      copy_bulk(at(L::factors), numbers, factor_rows * 256, barrier(0));
-    }
-#else
-    for (int i = thread; i < 2 * panel_bytes / 16; i += group_threads) {
-      copy16_async(at(L::inverse) + 16 * i, images + 16 * i, true);
-    }
-    for (int i = thread; i < factor_rows * 16; i += group_threads) {
-      copy16_async(at(L::factors) + 16 * i, numbers + 4 * i, true);
-    }
-#endif
-    if (first && !whole()) {
-      k.load<padded_k, group_threads>(at(L::k), chunk.row, chunk.rows, key_head, 0, thread);
-      q.load<padded_k, group_threads>(at(L::q), chunk.row, chunk.rows, key_head, 0, thread);
-    }
-    copies_arrive(barrier(0));
-  }
-  /// By the second group: what belongs to 64 value columns.
-  __device__ void load_values(int head, int tile) const {
-    std::uint64_t* const full = barrier(1 + tile % 2);
-    const std::int64_t image = (chunk_head(head) * tiles + tile) * L::wide;
-    const char *const s = static_cast<const char*>(a.states) + image, *const d_s = static_cast<const char*>(
-                                                                                       a.d_states) +
-                                                                                   image;
-    const TensorTiles v{a.v, a.value_heads, a.value_dim}, d_o{a.d_o, a.value_heads, a.value_dim},
-        d_y{a.d_y, a.value_heads, a.value_dim};
-    const int column = 64 * tile, thread = threadIdx.x % group_threads;
-#if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
-      barrier_arrive_expect(full, 2 * L::wide + (whole() ? 3 * panel_bytes : 0));
-      copy_bulk(value_tile(tile, L::s), s, L::wide, full);
-      if (whole()) {
-        v.load_bulk<64>(value_tile(tile, L::v), maps.v, chunk.row, head, column, full);
-        d_y.load_bulk<64>(value_tile(tile, L::d_y), maps.d_y, chunk.row, head, column, full);
-        d_o.load_bulk<64>(value_tile(tile, L::d_o), maps.d_o, chunk.row, head, column, full);
-      }
-      copy_bulk(value_tile(tile, L::d_s), d_s, L::wide, full);
-    }
-#else
-    for (int i = thread; i < L::wide / 16; i += group_threads) {
-      copy16_async(value_tile(tile, L::s) + 16 * i, s + 16 * i, true);
-      copy16_async(value_tile(tile, L::d_s) + 16 * i, d_s + 16 * i, true);
-    }
-#endif
-    if (!whole()) {
-      v.load<64, group_threads>(value_tile(tile, L::v), chunk.row, chunk.rows, head, column, thread);
-      d_o.load<64, group_threads>(value_tile(tile, L::d_o), chunk.row, chunk.rows, head, column, thread);
-      d_y.load<64, group_threads>(value_tile(tile, L::d_y), chunk.row, chunk.rows, head, column, thread);
-    }
-    copies_arrive(full);
-  }
-  __device__ void load_all(int head, bool first) const {
-    load_head(head, first);
-    for (int tile = 0; tile < min(tiles, 2); ++tile) load_values(head, tile);
-  }
-  __device__ void wait(int which, int turn) const {
-    barrier_wait(barrier(which), turn % 2);
-    fence_async_proxy();
-  }
-  /// Calls body(tile) for all value tiles of the group's `member`; loads go two tiles ahead.
-  template <Loads loads = Loads::others, class Body>
-  __device__ void for_values(int head, int member, Body body) const {
-    for (int tile = 0; tile < tiles; ++tile) {
-      const int uses_by_a_head = (tiles + 1 - tile % 2) / 2;  // of this one of the two places
-      wait(1 + tile % 2, member * uses_by_a_head + tile / 2);
-      body(tile);
-      if (tile + 2 < tiles) {
-        fence_async_proxy();
-        named_barrier<sync_all, threads>();
-        if constexpr (loads == Loads::own) load_values(head, tile + 2);
-      }
-    }
-  }
-
-  /// d = rows times `tile`^T, both 64 x K.
-  __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
-    add_tiles<Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
-  }
-  template <Tile orientation, int s, int n>
-  __device__ static void add(float (&d)[n], const std::uint32_t (&operand)[s][4], std::uint32_t tile,
-                             bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply<E, orientation>(d, operand, tile, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-  template <Tile left, Tile right, int s = 4, int n>
-  __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply_tiles<E, left, right, s>(d, a, b, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-
-  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
-  /// rows; group of 128 threads, barrier `id`.
-  template <int id>
-  __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
-                              std::uint32_t stage, void* to) const {
-    const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
-    const float scale[2] = {norm[row], norm[row + 8]};
-    float dot[2] = {0.0f, 0.0f};
-    if (a.activations.l2_norm) {
-      for_elements<E, steps>(tile, warp, [&](int j, int part, float x) { dot[part] += d[j] * x; });
-      sum_quads(dot);
-    }
-    const float along[2] = {scale[0] * scale[0] * dot[0], scale[1] * scale[1] * dot[1]};
-    for_elements<E, steps>(tile, warp,
-                           [&](int j, int part, float x) { d[j] = scale[part] * (d[j] - along[part] * x); });
-    store_rows<E>(stage, d, warp);
-    named_barrier<id, group_threads>();
-    const TensorTiles out{to, a.key_heads, a.key_dim};
-    out.store<padded_k, group_threads>(stage, chunk.row, chunk.rows, key_head, 0,
-                                       threadIdx.x % group_threads);
-  }
+  using Base::a;
+  using Base::at;
+  using Base::chunk;
+  using Base::factor;
+  using Base::gram;
+  using Base::group;
+  using Base::key_head;
+  using Base::load_all;
+  using Base::maps;
+  using Base::memory;
+  using Base::slot;
+  using Base::steps;
+  using Base::sum;
+  using Base::tiles;
+  using Base::value_tile;
+  using Base::wait;
 
   /// First group: dq, P, dP.
   __device__ void queries() const {
@@ -194,11 +55,11 @@ struct Block {
       }
       const float scale[2] = {a.activations.scale * exp2_fast(decay[row]),
                               a.activations.scale * exp2_fast(decay[row + 8])};
-      for_values(head, member, [&](int tile) {
+      this->for_values(head, member, [&](int tile) {
         std::uint32_t d_o[4][4];
         load_rows(d_o, value_tile(tile, L::d_o), warp);
         scale_rows<E>(d_o, scale);
-        add<Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
+        this->template add<Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
       });
       float dot[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
@@ -213,8 +74,8 @@ struct Block {
 
       float d_p[32];
       std::uint32_t operand[4][4];
-      add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
-      add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse) + panel_bytes);
+      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
+      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse) + panel_bytes);
       {
         float m[32];
         for_entries([&](int j, int part, int column) {
@@ -227,14 +88,14 @@ struct Block {
       for_entries([&](int j, int, int column) { d_p[j] *= key_norm[column]; });
       named_arrive<sync_m, 2 * group_threads>();
       as_operand<E>(operand, d_p);
-      add<Tile::by_columns>(dq, operand, at(L::k));
+      this->template add<Tile::by_columns>(dq, operand, at(L::k));
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
         sum_quads(after);
         before[0] = after[0], before[1] = after[1];
       } else {
-        finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq);
+        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq);
       }
       end_of_head(member);
     }
@@ -245,6 +106,9 @@ struct Block {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, lane = thread % 32,
               row = own_row(warp);
     load_all(key_head * group, true);
+#if defined(DELTAPORT_BULK_COPY)
+    if (a.use_maps && threadIdx.x % group_threads == 0) this->prefetch_later();
+#endif
     float dk[padded_k / 2];
     clear(dk);
     for (int member = 0; member < group; ++member) {
@@ -253,11 +117,11 @@ struct Block {
       const float *beta = factor(factor_beta), *decay = factor(factor_decay);
       const float scale[2] = {-beta[row] * exp2_fast(decay[row]), -beta[row + 8] * exp2_fast(decay[row + 8])};
       float states = 0.0f;
-      for_values<Loads::own>(head, member, [&](int tile) {
+      this->template for_values<Loads::own>(head, member, [&](int tile) {
         std::uint32_t d_y[4][4];
         load_rows(d_y, value_tile(tile, L::d_y), warp);
         scale_rows<E>(d_y, scale);
-        add<Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
+        this->template add<Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
 #pragma unroll
         for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
@@ -270,15 +134,16 @@ struct Block {
       if (lane == 0) sum(sum_states)[warp] = states;
       named_barrier<sync_all, threads>();
 
-      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x));
-      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse) + panel_bytes, at(L::d_x));
+      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x));
+      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse) + panel_bytes, at(L::d_x));
       named_barrier<sync_m, 2 * group_threads>();
-      add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
+      this->template add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
-      add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::h), at(L::k));
-      add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::h) + panel_bytes, at(L::k));
+      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::h), at(L::k));
+      this->template add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::h) + panel_bytes, at(L::k));
       if (member + 1 == group) {
-        finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s), a.dk);
+        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s),
+                                              a.dk);
       }
       end_of_head<Loads::own>(member);
     }
@@ -306,14 +171,15 @@ struct Block {
       clear(d_x);
       wait(0, member);
       const float *decay = factor(factor_decay), *key_norm = factor(factor_key_norm);
-      for_values(head, member, [&](int tile) {
+      this->for_values(head, member, [&](int tile) {
         // Two barriers, or the other group could arrive twice before this one comes once.
         if (tile % 2 == 0) {
           named_barrier<sync_y, 2 * group_threads>();
         } else {
           named_barrier<sync_y_odd, 2 * group_threads>();
         }
-        add_tiles<Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
+        this->template add_tiles<Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v),
+                                                                  value_tile(tile, L::d_s));
       });
       const float last = decay[63];
       const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
@@ -387,7 +253,7 @@ struct Block {
                            exp2_fast(decay[row + 8]) * key_norm[row + 8]};
     float d_r[32];
     clear(d_r);
-    for_values(head, member, [&](int tile) {
+    this->for_values(head, member, [&](int tile) {
       float y[32];
       gram(y, at(L::k), value_tile(tile, L::s));
       std::uint32_t operand[4][4];
@@ -419,13 +285,14 @@ struct Block {
         named_arrive<sync_y_odd, 2 * group_threads>();
       }
       named_barrier<sync_gates_group, group_threads>();
-      add_tiles<Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
+      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o),
+                                                             value_tile(tile, L::v));
     });
 
     float scores[32];  // P A
     named_barrier<sync_p, 2 * group_threads>();
-    add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
-    add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse) + panel_bytes);
+    this->template add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
+    this->template add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse) + panel_bytes);
     for_entries([&](int j, int part, int column) {
       const float difference = decay[row + 8 * part] - decay[column];
       const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
@@ -444,16 +311,16 @@ struct Block {
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
     std::uint32_t upper[4][4], rest[4][4];
     float d_a[32];
-    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
+    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
     named_barrier<sync_e, 2 * group_threads>();
     const float* const d_e = passed_on() + threadIdx.x % group_threads;
     for_entries([&](int j, int part, int column) {
       d_a[j] = column <= row + 8 * part ? d_a[j] + d_e[j * group_threads] : 0.0f;
     });
     split_operand<E>(upper, rest, d_a);
-    add<Tile::by_rows>(d_a, upper, high, false);
-    add<Tile::by_rows>(d_a, upper, low);
-    add<Tile::by_rows>(d_a, rest, high);
+    this->template add<Tile::by_rows>(d_a, upper, high, false);
+    this->template add<Tile::by_rows>(d_a, upper, low);
+    this->template add<Tile::by_rows>(d_a, rest, high);
     split_operand<E>(upper, rest, d_a);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
@@ -462,9 +329,9 @@ struct Block {
     }
     fence_async_proxy();
     named_barrier<sync_gates_group, group_threads>();
-    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h), false);
-    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h) + panel_bytes);
-    add_tiles<Tile::by_columns, Tile::by_columns>(d_a, low, at(L::h));
+    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h), false);
+    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h) + panel_bytes);
+    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, low, at(L::h));
     float kk[32];
     gram(kk, at(L::k), at(L::k));
     float h[32];
@@ -525,14 +392,9 @@ __global__ void __launch_bounds__(threads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const Chunk chunk = a.chunks.at(blockIdx.x);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{a,
-                                 maps,
-                                 memory,
-                                 static_cast<std::int64_t>(blockIdx.x),
-                                 chunk,
-                                 static_cast<int>(blockIdx.y),
-                                 a.value_heads / a.key_heads,
-                                 (a.value_dim + 63) / 64};
+  const Block<E, padded_k> block{{a, maps, memory, static_cast<std::int64_t>(blockIdx.x), chunk,
+                                  static_cast<int>(blockIdx.y), a.value_heads / a.key_heads,
+                                  (a.value_dim + 63) / 64}};
   if (threadIdx.x == 0) {
     for (int i = 0; i < 3; ++i) {
 #if defined(DELTAPORT_BULK_COPY)

@@ -21,6 +21,23 @@ struct Layout {
   static constexpr int bytes = factors + (factor_rows * 64 + 4) * 4;
 };
 
+#if defined(DELTAPORT_BULK_COPY)
+/// The tiles of the block that will run here next, into the second-level cache.
+template <int padded_k>
+__device__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
+  const std::int64_t block = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x + a.resident;
+  const std::int64_t slot = block % gridDim.x;
+  const int head = static_cast<int>(block / gridDim.x);
+  if (head >= a.key_heads) return;
+  const int row = static_cast<int>(a.chunks.at(slot).row);
+#pragma unroll
+  for (int panel = 0; panel < padded_k / 64; ++panel) {
+    prefetch_tile_bulk(&maps.q, 64 * panel, head, row);
+    prefetch_tile_bulk(&maps.k, 64 * panel, head, row);
+  }
+}
+#endif
+
 /// Starts the copies of Q and K; the copy engine takes chunks of 64 rows.
 template <int padded_k>
 __device__ void load_tiles(const GdnPrepare& a, const TileMaps& maps, const Chunk& chunk, int key_head,
@@ -36,6 +53,7 @@ __device__ void load_tiles(const GdnPrepare& a, const TileMaps& maps, const Chun
         copy_tile_bulk(base + L::q + at, &maps.q, 64 * panel, key_head, row, barrier);
         copy_tile_bulk(base + L::k + at, &maps.k, 64 * panel, key_head, row, barrier);
       }
+      prefetch_later<padded_k>(a, maps);
     }
     return;
   }
@@ -60,16 +78,18 @@ __device__ __forceinline__ void wait_tiles(const GdnPrepare& a, const Chunk& chu
   __syncthreads();
 }
 
-/// 1 / |row| from the diagonal of the products of a tile with itself.
+/// 1 / |row| from the diagonal of the products of a tile with itself: each is in one lane.
 __device__ void write_norms(float* norms, const float (&gram)[32], bool l2_norm, int rows, int warp,
                             int lane) {
-  const int i = 16 * warp + lane / 4;
+  const int within = lane / 4;  // row in a block of 8, and so the column
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
+  for (int w = 0; w < 4; ++w) {
+    if (w != warp) continue;
 #pragma unroll
-    for (int d = 0; d < 4; ++d) {
-      const int row = i + 8 * (d / 2), column = 8 * n + 2 * (lane % 4) + d % 2;
-      if (row == column) norms[row] = l2_norm && row < rows ? rsqrtf(gram[4 * n + d] + 1e-6f) : 1.0f;
+    for (int part = 0; part < 2; ++part) {
+      const int d = 4 * (2 * w + part) + 2 * part, row = 16 * w + within + 8 * part;
+      const float square = within % 2 == 0 ? gram[d] : gram[d + 1];
+      if (lane % 4 == within / 2) norms[row] = l2_norm && row < rows ? rsqrtf(square + 1e-6f) : 1.0f;
     }
   }
 }

@@ -24,6 +24,7 @@ struct GdnPrepare {
   void* inverse = nullptr;      ///< [slots, HV, 2] images of 64 x 64 (A, high and low part), or null
   float* factors = nullptr;     ///< [slots, HV, factor_rows, 64]
   float* forgetting = nullptr;  ///< [slots, HV], see find_place
+  int resident = 528;           ///< blocks that run at once, for prefetching
   bool use_maps = false;        ///< the maps are valid
 };
 

@@ -67,6 +67,15 @@ __device__ __forceinline__ void copy_tile_bulk(std::uint32_t shared, const void*
       "l"(map), "r"(column), "r"(head), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
+/// Into the second-level cache only.
+__device__ __forceinline__ void prefetch_tile_bulk(const void* map, int column, int head, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(column),
+               "r"(head), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void prefetch_bulk(const void* global, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void store_tile_bulk(const void* map, int column, int head, int row,
                                                 std::uint32_t shared) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recurrence/cuda/gdn_gradients_layout.cuh"
+#include "recurrence/cuda/wgmma.cuh"
+
+/// What the groups of the gradient kernel share: places, copies, products.
+namespace deltaport::recurrence::cuda::gradients {
+
+template <class E, int padded_k>
+struct BlockBase {
+  using L = Layout<padded_k>;
+  static constexpr int steps = padded_k / 16;
+
+  const GdnGradients& a;
+  const GdnGradientMaps& maps;
+  unsigned char* memory;
+  std::int64_t slot;
+  Chunk chunk;
+  int key_head, group, tiles;
+
+  __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
+  __device__ std::uint32_t value_tile(int tile, int part) const {
+    return at(L::values + (tile % 2) * L::value_bytes + part);
+  }
+  __device__ const float* factor(int row) const {
+    return reinterpret_cast<const float*>(memory + L::factors) + 64 * row;
+  }
+  __device__ float* sum(int row) const { return reinterpret_cast<float*>(memory + L::sums) + 64 * row; }
+  __device__ std::uint64_t* barrier(int i) const {
+    return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
+  }
+  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
+  __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
+
+  /// By the second group: K and Q (once), A and the factors of a head.
+  __device__ void load_head(int head, bool first) const {
+    const char* const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes;
+    const float* const numbers = a.factors + chunk_head(head) * factor_rows * 64;
+    const int thread = threadIdx.x % group_threads;
+    const TensorTiles k{a.k, a.key_heads, a.key_dim}, q{a.q, a.key_heads, a.key_dim};
+#if defined(DELTAPORT_BULK_COPY)
+    if (thread == 0) {
+      constexpr int bytes = 2 * panel_bytes + factor_rows * 256;
+      barrier_arrive_expect(barrier(0), bytes + (first && whole() ? 2 * L::wide : 0));
+      if (first && whole()) {
+        k.load_bulk<padded_k>(at(L::k), maps.k, chunk.row, key_head, 0, barrier(0));
+        q.load_bulk<padded_k>(at(L::q), maps.q, chunk.row, key_head, 0, barrier(0));
+      }
+      copy_bulk(at(L::inverse), images, 2 * panel_bytes, barrier(0));
+      copy_bulk(at(L::factors), numbers, factor_rows * 256, barrier(0));
+    }
+#else
+    for (int i = thread; i < 2 * panel_bytes / 16; i += group_threads) {
+      copy16_async(at(L::inverse) + 16 * i, images + 16 * i, true);
+    }
+    for (int i = thread; i < factor_rows * 16; i += group_threads) {
+      copy16_async(at(L::factors) + 16 * i, numbers + 4 * i, true);
+    }
+#endif
+    if (first && !whole()) {
+      k.load<padded_k, group_threads>(at(L::k), chunk.row, chunk.rows, key_head, 0, thread);
+      q.load<padded_k, group_threads>(at(L::q), chunk.row, chunk.rows, key_head, 0, thread);
+    }
+    copies_arrive(barrier(0));
+  }
+  /// By the second group: what belongs to 64 value columns.
+  __device__ void load_values(int head, int tile) const {
+    std::uint64_t* const full = barrier(1 + tile % 2);
+    const std::int64_t image = (chunk_head(head) * tiles + tile) * L::wide;
+    const char *const s = static_cast<const char*>(a.states) + image, *const d_s = static_cast<const char*>(
+                                                                                       a.d_states) +
+                                                                                   image;
+    const TensorTiles v{a.v, a.value_heads, a.value_dim}, d_o{a.d_o, a.value_heads, a.value_dim},
+        d_y{a.d_y, a.value_heads, a.value_dim};
+    const int column = 64 * tile, thread = threadIdx.x % group_threads;
+#if defined(DELTAPORT_BULK_COPY)
+    if (thread == 0) {
+      barrier_arrive_expect(full, 2 * L::wide + (whole() ? 3 * panel_bytes : 0));
+      copy_bulk(value_tile(tile, L::s), s, L::wide, full);
+      if (whole()) {
+        v.load_bulk<64>(value_tile(tile, L::v), maps.v, chunk.row, head, column, full);
+        d_y.load_bulk<64>(value_tile(tile, L::d_y), maps.d_y, chunk.row, head, column, full);
+        d_o.load_bulk<64>(value_tile(tile, L::d_o), maps.d_o, chunk.row, head, column, full);
+      }
+      copy_bulk(value_tile(tile, L::d_s), d_s, L::wide, full);
+    }
+#else
+    for (int i = thread; i < L::wide / 16; i += group_threads) {
+      copy16_async(value_tile(tile, L::s) + 16 * i, s + 16 * i, true);
+      copy16_async(value_tile(tile, L::d_s) + 16 * i, d_s + 16 * i, true);
+    }
+#endif
+    if (!whole()) {
+      v.load<64, group_threads>(value_tile(tile, L::v), chunk.row, chunk.rows, head, column, thread);
+      d_o.load<64, group_threads>(value_tile(tile, L::d_o), chunk.row, chunk.rows, head, column, thread);
+      d_y.load<64, group_threads>(value_tile(tile, L::d_y), chunk.row, chunk.rows, head, column, thread);
+    }
+    copies_arrive(full);
+  }
+#if defined(DELTAPORT_BULK_COPY)
+  /// What the block that will run here next reads, into the second-level cache.
+  __device__ void prefetch_later() const {
+    const std::int64_t block = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x + a.resident;
+    const std::int64_t later = block % gridDim.x;
+    const int later_key_head = static_cast<int>(block / gridDim.x), head = later_key_head * group;
+    if (later_key_head >= a.key_heads) return;
+    const int row = static_cast<int>(a.chunks.at(later).row);
+    const std::int64_t later_head = later * a.value_heads + head, states = later_head * tiles * L::wide;
+    for (int panel = 0; panel < padded_k / 64; ++panel) {
+      prefetch_tile_bulk(&maps.k, 64 * panel, later_key_head, row);
+      prefetch_tile_bulk(&maps.q, 64 * panel, later_key_head, row);
+    }
+    prefetch_bulk(static_cast<const char*>(a.inverse) + later_head * 2 * panel_bytes, 2 * panel_bytes);
+    for (int tile = 0; tile < tiles; ++tile) {
+      prefetch_bulk(static_cast<const char*>(a.states) + states + tile * L::wide, L::wide);
+      prefetch_tile_bulk(&maps.v, 64 * tile, head, row);
+      prefetch_tile_bulk(&maps.d_y, 64 * tile, head, row);
+      prefetch_tile_bulk(&maps.d_o, 64 * tile, head, row);
+      prefetch_bulk(static_cast<const char*>(a.d_states) + states + tile * L::wide, L::wide);
+    }
+  }
+#endif
+  __device__ void load_all(int head, bool first) const {
+    load_head(head, first);
+    for (int tile = 0; tile < min(tiles, 2); ++tile) load_values(head, tile);
+  }
+  __device__ void wait(int which, int turn) const {
+    barrier_wait(barrier(which), turn % 2);
+    fence_async_proxy();
+  }
+  /// Calls body(tile) for all value tiles of the group's `member`; loads go two tiles ahead.
+  template <Loads loads = Loads::others, class Body>
+  __device__ void for_values(int head, int member, Body body) const {
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int uses_by_a_head = (tiles + 1 - tile % 2) / 2;  // of this one of the two places
+      wait(1 + tile % 2, member * uses_by_a_head + tile / 2);
+      body(tile);
+      if (tile + 2 < tiles) {
+        fence_async_proxy();
+        named_barrier<sync_all, threads>();
+        if constexpr (loads == Loads::own) load_values(head, tile + 2);
+      }
+    }
+  }
+
+  /// d = rows times `tile`^T, both 64 x K.
+  __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
+    add_tiles<Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
+  }
+  template <Tile orientation, int s, int n>
+  __device__ static void add(float (&d)[n], const std::uint32_t (&operand)[s][4], std::uint32_t tile,
+                             bool accumulate = true) {
+    hold(d);
+    products_begin();
+    multiply<E, orientation>(d, operand, tile, accumulate);
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+  template <Tile left, Tile right, int s = 4, int n>
+  __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
+    hold(d);
+    products_begin();
+    multiply_tiles<E, left, right, s>(d, a, b, accumulate);
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+
+  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
+  /// rows; group of 128 threads, barrier `id`.
+  template <int id>
+  __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
+                              std::uint32_t stage, void* to) const {
+    const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
+    const float scale[2] = {norm[row], norm[row + 8]};
+    float dot[2] = {0.0f, 0.0f};
+    if (a.activations.l2_norm) {
+      for_elements<E, steps>(tile, warp, [&](int j, int part, float x) { dot[part] += d[j] * x; });
+      sum_quads(dot);
+    }
+    const float along[2] = {scale[0] * scale[0] * dot[0], scale[1] * scale[1] * dot[1]};
+    for_elements<E, steps>(tile, warp,
+                           [&](int j, int part, float x) { d[j] = scale[part] * (d[j] - along[part] * x); });
+    store_rows<E>(stage, d, warp);
+    named_barrier<id, group_threads>();
+    const TensorTiles out{to, a.key_heads, a.key_dim};
+    out.store<padded_k, group_threads>(stage, chunk.row, chunk.rows, key_head, 0,
+                                       threadIdx.x % group_threads);
+  }
+};
+
+}  // namespace deltaport::recurrence::cuda::gradients
