@@ -99,7 +99,6 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
 
   GdnGradients gradients;
   gradients.chunks = chunks, gradients.activations = f.activations, gradients.use_maps = use_maps;
-  gradients.resident = processors();
   gradients.key_heads = sizes.key_heads, gradients.value_heads = sizes.value_heads;
   gradients.key_dim = sizes.key_dim, gradients.value_dim = sizes.value_dim;
   gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;

@@ -106,9 +106,6 @@ struct Block : BlockBase<E, padded_k> {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, lane = thread % 32,
               row = own_row(warp);
     load_all(key_head * group, true);
-#if defined(DELTAPORT_BULK_COPY)
-    if (a.use_maps && threadIdx.x % group_threads == 0) this->prefetch_later();
-#endif
     float dk[padded_k / 2];
     clear(dk);
     for (int member = 0; member < group; ++member) {

@@ -17,7 +17,6 @@ struct GdnGradients {
   Chunks chunks;
   Activations activations;
   bool use_maps = false;
-  int resident = 132;  ///< blocks that run at once, for prefetching
   int key_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
   const void *q = nullptr, *k = nullptr, *v = nullptr, *d_o = nullptr, *d_y = nullptr;
   const void *raw_gate = nullptr, *raw_beta = nullptr;

@@ -98,29 +98,6 @@ struct BlockBase {
     }
     copies_arrive(full);
   }
-#if defined(DELTAPORT_BULK_COPY)
-  /// What the block that will run here next reads, into the second-level cache.
-  __device__ void prefetch_later() const {
-    const std::int64_t block = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x + a.resident;
-    const std::int64_t later = block % gridDim.x;
-    const int later_key_head = static_cast<int>(block / gridDim.x), head = later_key_head * group;
-    if (later_key_head >= a.key_heads) return;
-    const int row = static_cast<int>(a.chunks.at(later).row);
-    const std::int64_t later_head = later * a.value_heads + head, states = later_head * tiles * L::wide;
-    for (int panel = 0; panel < padded_k / 64; ++panel) {
-      prefetch_tile_bulk(&maps.k, 64 * panel, later_key_head, row);
-      prefetch_tile_bulk(&maps.q, 64 * panel, later_key_head, row);
-    }
-    prefetch_bulk(static_cast<const char*>(a.inverse) + later_head * 2 * panel_bytes, 2 * panel_bytes);
-    for (int tile = 0; tile < tiles; ++tile) {
-      prefetch_bulk(static_cast<const char*>(a.states) + states + tile * L::wide, L::wide);
-      prefetch_tile_bulk(&maps.v, 64 * tile, head, row);
-      prefetch_tile_bulk(&maps.d_y, 64 * tile, head, row);
-      prefetch_tile_bulk(&maps.d_o, 64 * tile, head, row);
-      prefetch_bulk(static_cast<const char*>(a.d_states) + states + tile * L::wide, L::wide);
-    }
-  }
-#endif
   __device__ void load_all(int head, bool first) const {
     load_head(head, first);
     for (int tile = 0; tile < min(tiles, 2); ++tile) load_values(head, tile);

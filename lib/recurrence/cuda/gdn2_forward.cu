@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recurrence/cuda/gdn2.hpp"
+#include "recurrence/cuda/gdn2_prepare.cuh"
+#include "recurrence/cuda/gdn2_scan.cuh"
+#include "recurrence/cuda/plan.cuh"
+#include "recurrence/cuda/tile.cuh"
+
+namespace deltaport::recurrence::cuda {
+namespace {
+
+/// All parts of the forward workspace.
+struct Parts {
+  Chunk* table;
+  void *erase, *query, *x, *r;
+  float* gamma;
+  std::size_t bytes;
+};
+
+Parts parts(const Gdn2Forward& a, const Chunks& chunks, void* base) {
+  Workspace workspace(base);
+  Parts p;
+  const std::int64_t images = chunks.slots() * a.gate_heads, padded_k = a.sizes.key_dim <= 64 ? 64 : 128;
+  p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
+  p.erase = workspace.take<char>(images * padded_k * 128);
+  p.query = workspace.take<char>(images * padded_k * 128);
+  p.x = workspace.take<char>(images * padded_k * 128);
+  p.r = workspace.take<char>(images * panel_bytes);
+  p.gamma = workspace.take<float>(images * padded_k);
+  p.bytes = workspace.bytes();
+  return p;
+}
+
+template <class E, int padded_k>
+cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, cudaStream_t stream) {
+  const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
+  Gdn2PrepareMaps maps;
+  Gdn2Prepare prepare;
+  prepare.chunks = chunks;
+  prepare.activations = a.activations;
+  prepare.key_heads = a.sizes.key_heads, prepare.gate_heads = a.gate_heads, prepare.key_dim = a.sizes.key_dim;
+  prepare.q = a.q, prepare.k = a.k, prepare.b = a.b, prepare.g = a.g, prepare.raw_gate = a.raw_gate;
+  prepare.erase = p.erase, prepare.query = p.query, prepare.x = p.x, prepare.r = p.r, prepare.gamma = p.gamma;
+  prepare.use_maps = make_tensor_map(maps.q, a.element, a.q, rows, a.sizes.key_heads, a.sizes.key_dim) &&
+                     make_tensor_map(maps.k, a.element, a.k, rows, a.sizes.key_heads, a.sizes.key_dim) &&
+                     make_tensor_map(maps.b, a.element, a.b, rows, a.gate_heads, a.sizes.key_dim);
+  return launch_gdn2_prepare<E, padded_k>(prepare, maps, stream);
+}
+
+template <class E, int padded_k>
+cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, cudaStream_t stream) {
+  const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
+  Gdn2ScanMaps maps;
+  Gdn2Scan scan;
+  scan.chunks = chunks;
+  scan.write_sigmoid = a.activations.write_sigmoid;
+  scan.gate_heads = a.gate_heads, scan.value_heads = a.sizes.value_heads;
+  scan.key_dim = a.sizes.key_dim, scan.value_dim = a.sizes.value_dim;
+  scan.v = a.v, scan.w = a.w;
+  scan.erase = p.erase, scan.query = p.query, scan.x = p.x, scan.r = p.r, scan.gamma = p.gamma;
+  scan.initial_state = a.initial_state, scan.o = a.o, scan.final_state = a.final_state;
+  scan.use_maps = make_tensor_map(maps.v, a.element, a.v, rows, a.sizes.value_heads, a.sizes.value_dim) &&
+                  make_tensor_map(maps.w, a.element, a.w, rows, a.sizes.value_heads, a.sizes.value_dim) &&
+                  make_tensor_map(maps.o, a.element, a.o, rows, a.sizes.value_heads, a.sizes.value_dim);
+  return launch_gdn2_scan<E, padded_k>(scan, maps, stream);
+}
+
+template <class E, int padded_k>
+cudaError_t run(const Gdn2Forward& a, void* base, cudaStream_t stream) {
+  Chunks chunks = make_chunks(a.sizes);
+  const Parts p = parts(a, chunks, base);
+  if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
+  if (cudaError_t e = prepare<E, padded_k>(a, chunks, p, stream); e != cudaSuccess) return e;
+  if (cudaError_t e = scan<E, padded_k>(a, chunks, p, stream); e != cudaSuccess) return e;
+  return launch_zero_uncovered(chunks, a.o, std::int64_t{2} * a.sizes.value_heads * a.sizes.value_dim,
+                               stream);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const Gdn2Forward& a) {
+  return parts(a, make_chunks(a.sizes), nullptr).bytes;
+}
+
+cudaError_t forward(const Gdn2Forward& a, void* workspace, cudaStream_t stream) {
+  const bool small = a.sizes.key_dim <= 64;
+  if (a.element == Element::bfloat16) {
+    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
+  }
+  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+}
+
+}  // namespace deltaport::recurrence::cuda

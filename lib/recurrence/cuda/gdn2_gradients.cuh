@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recurrence/cuda/gdn2_prepare.cuh"
+
+/// The part of GDN2's backward pass that is parallel over chunks. From the states before each chunk (S), the gradients
+/// of the states after it (dS'), dO and dY, every gradient of the chunk's rows, in two kernels. Notation of
+/// gdn2_prepare.cuh; S is K x V.
+///
+/// The first works on rows and values, and leaves what does not depend on single channels' decays:
+///   Y = w o V - K~ S;  dV = dY o w;  dw = dY o V
+///   dQ~ = dO S^T;  dK~ = -dY S^T;  dX = Y dS'^T;  dK^ = A dX;  dR = tril(dO Y^T)
+///   dP = scale tril(dR A^T);  dL = -stril((R^T dR + X dX^T) A^T)
+/// summed over the value heads that share the gates. The last line is -stril(A^T dA A^T) with dA = P^T scale dR +
+/// K^ dX^T: A^T P^T and A^T K^ are R and X, and nothing above the diagonal of dA counts.
+///
+/// The second works on channels, by the levels of gdn2_levels.cuh (D: the decay between two rows):
+///   u_i = sum_j dP_ij k_j D_ij;  t_i = sum_j dL_ij k_j D_ij;  m_j = sum_i (dP_ij q_i + dL_ij b_i k_i) D_ij
+///   dq = scale 2^G dQ~ + u;  d(bk) = 2^G dK~ + t;  m' = 2^(G_last - G) dK^
+///   db = d(bk) k;  dk = d(bk) b + m + m'
+///   dg_i = sum over i' >= i of (q dq + b k d(bk) - k (m + m'))_i' + sum over all rows of k m' + gamma sum_v S dS'
+namespace deltaport::recurrence::cuda {
+
+/// What goes from the first kernel to the second. [slots, gate heads] of each.
+struct Gdn2Between {
+  void *d_query = nullptr, *d_erase = nullptr, *d_restored = nullptr;  ///< dQ~, dK~, dK^: fragments
+  void* scores = nullptr;    ///< [2] fragments of dP and dL of rows of length 1, in binary16, times 2^e
+  float* undo = nullptr;     ///< 2^-e: the largest of these numbers is brought near 2^13
+  float* d_gamma = nullptr;  ///< [padded K]: sum over v of S dS'
+};
+/// Fragments: of 16 rows and 16 columns, as load_a gives them, 16 bytes a lane: [row / 16][column / 16][lane].
+
+struct Gdn2GradientMaps {
+  CUtensorMap v, w, d_o, d_y;
+};
+
+/// Arguments of the first kernel.
+struct Gdn2Gradients {
+  Chunks chunks;
+  bool use_maps = false;       ///< the maps are valid
+  bool write_sigmoid = false;  ///< w holds pre-activations
+  bool l2_norm = false;
+  float scale = 1.0f;
+  int gate_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
+  const void *v = nullptr, *w = nullptr, *d_o = nullptr, *d_y = nullptr;  ///< [rows, HV, V]
+  const void *states = nullptr, *d_states = nullptr;                      ///< [slots, HV, V tiles] images
+  const void *erase = nullptr, *x = nullptr, *r = nullptr, *inverse = nullptr;  ///< images, see Gdn2Prepare
+  const float* norms = nullptr;
+  void *dv = nullptr, *dw = nullptr;  ///< [rows, HV, V]
+  Gdn2Between between;
+};
+
+/// Block = 384 threads, one chunk and gate head; grid = (slots, gate heads).
+template <class E, int padded_k>
+cudaError_t launch_gdn2_gradients(const Gdn2Gradients& arguments, const Gdn2GradientMaps& maps,
+                                  cudaStream_t stream);
+
+/// Arguments of the second kernel.
+struct Gdn2Channels {
+  Gdn2Prepare input;  ///< what the preparation reads, and norms
+  Gdn2Between between;
+  float* sums = nullptr;  ///< [slots, H, 2, 64, padded K]: dq and dk so far; with gate heads > H only
+  void *dq = nullptr, *dk = nullptr;  ///< [rows, H, K]
+  void* db = nullptr;                 ///< [rows, gate heads, K]
+  float* dg = nullptr;                ///< [rows, gate heads, K], or
+  void* d_raw_gate = nullptr;         ///< the same of the pre-activation
+  float *rate_partials = nullptr,
+        *bias_partials = nullptr;  ///< [slots, gate heads], the latter [.., K]; or null
+};
+
+/// Block = 4 padded_k threads, one chunk and key head; grid = (slots, H).
+template <class E, int padded_k>
+cudaError_t launch_gdn2_channels(const Gdn2Channels& arguments, const Gdn2PrepareMaps& maps,
+                                 cudaStream_t stream);
+
+/// d_a_log [gate heads] and d_dt_bias [gate heads, K] (either may be null) from the partial sums, in a fixed order.
+cudaError_t launch_gdn2_sum_partials(const Gdn2Channels& arguments, float* d_a_log, float* d_dt_bias,
+                                     cudaStream_t stream);
+
+}  // namespace deltaport::recurrence::cuda
