@@ -155,7 +155,7 @@ struct Block {
     }
   }
 
-  /// dO^T as register operand, and the same with columns times -`factors`... see the callers.
+  /// Columns of a register operand times their factors.
   __device__ static void scale_operand(std::uint32_t (&to)[4][4], const std::uint32_t (&from)[4][4],
                                        const float* factors) {
 #pragma unroll
