@@ -11,7 +11,7 @@
 
 namespace deltaport::app {
 
-/// Takes the time of one call. Device builds will bring one that reads events, without a fence.
+/// Takes the time of one call.
 class Timer {
  public:
   virtual ~Timer() = default;
