@@ -32,7 +32,8 @@ BRINGS = {
 }
 PART_OF_THE_SYSTEM = {"Threads", "OpenMP"}
 BUILD_TOOLS = {"c", "cxx", "cmake"}
-NO_VARIANT = {"DELTAPORT_WERROR", "DELTAPORT_SANITIZE"}  # for developers of deltaport, not for its users
+# For developers of deltaport, not for its users; what is compiled for tensor cores serves every architecture.
+NO_VARIANT = {"DELTAPORT_WERROR", "DELTAPORT_SANITIZE", "DELTAPORT_CUDA_ARCHITECTURES"}
 
 
 class Recorder:
