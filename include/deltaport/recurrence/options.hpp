@@ -6,7 +6,7 @@
 namespace deltaport::recurrence {
 
 enum class Implementation {
-  automatic,  ///< the first of cuda, host and portable that this build has and that can do the call
+  automatic,  ///< host where this build has it and it can do the call, else portable; cuda only by name
   reference,  ///< token by token; obviously right, slow
   portable,   ///< chunked (WY form), Kokkos TeamPolicy, any execution space
   host,       ///< chunked, vectorised for CPUs; execution spaces of the host
