@@ -158,6 +158,7 @@ TEST(HostKernels, UnknownInstructionSetsAreRefusedByName) {
     host::kernels("abacus");
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
     EXPECT_NE(std::string(e.what()).find("\"abacus\""), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("baseline"), std::string::npos) << e.what();
   }

@@ -63,8 +63,8 @@ const Kernels& kernels(std::string_view isa) {
     if (each->isa == isa) return *each;
     names += (names.empty() ? "" : ", ") + std::string(each->isa);
   }
-  throw Error("DELTAPORT_HOST_ISA: instruction set \"" + std::string(isa) +
-              "\" cannot be run here; expected one of " + names);
+  throw ConfigError("DELTAPORT_HOST_ISA: instruction set \"" + std::string(isa) +
+                    "\" cannot be run here; expected one of " + names);
 }
 
 const Kernels& kernels() {

@@ -12,11 +12,11 @@ namespace deltaport::recurrence::host {
 /// (x86-64-v4), avx2 (x86-64-v3), baseline.
 std::vector<std::string_view> instruction_sets();
 
-/// The best of them, or the one named by the environment variable DELTAPORT_HOST_ISA. Throws Error when that
+/// The best of them, or the one named by the environment variable DELTAPORT_HOST_ISA. Throws ConfigError when that
 /// names another.
 const Kernels& kernels();
 
-/// The kernels of one of instruction_sets(). Throws Error naming it and what there is.
+/// The kernels of one of instruction_sets(). Throws ConfigError naming it and what there is.
 const Kernels& kernels(std::string_view isa);
 
 /// While an object lives, kernels() is that of `isa`. For tests and measurements; not thread-safe.
