@@ -249,7 +249,7 @@ void add_bench_recurrence(CLI::App& bench, Action& action) {
                    "Normalise q and k inside (default: none on hosts, l2 on devices)")
       ->check(CLI::IsMember({"none", "l2"}));
   command->add_option("--repeat", options->repeat, "Timed calls of each")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str();
   command
       ->add_option("--clock", options->clock,

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <type_traits>
 
 namespace deltaport::app {
 
@@ -19,6 +21,20 @@ using Action = std::function<int()>;
 /// Each subcommand lives in one file and adds itself: declares its options on a new subcommand of `parent` and
 /// sets `action` from the subcommand's callback.
 using AddCommand = void (*)(CLI::App& parent, const Invocation& invocation, Action& action);
+
+/// For an option that counts: an integer, `least` or more. (CLI11's PositiveNumber tells the greatest double.)
+template <class T>
+CLI::Validator at_least(T least) {
+  const std::string range = ">= " + std::to_string(least);
+  return CLI::Validator(
+      [least, range](const std::string& text) {
+        T value{};
+        const bool wraps = std::is_unsigned_v<T> && text.starts_with('-');  // CLI11 reads -1 as the greatest
+        if (!wraps && CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
+        return "expected an integer " + range + ", found '" + text + "'";
+      },
+      range);
+}
 
 void add_validate(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_schema(CLI::App& parent, const Invocation& invocation, Action& action);

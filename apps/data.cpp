@@ -67,7 +67,7 @@ void add_prepare(CLI::App& data, Action& action) {
   command->add_option("--output,-o", options->output, "Prefix of the .bin, .idx and .meta.json to write")
       ->required();
   command->add_option("--threads", options->threads, "Reading threads, at most 16 (default: one per core)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   auto* fraction = command->add_option("--valid-fraction", options->valid_fraction,
                                        "Fraction of the documents, chosen by content, for a validation set");
   auto* valid = command->add_option("--valid-output", options->valid_output, "Prefix of the validation set");
@@ -81,7 +81,7 @@ void add_prepare(CLI::App& data, Action& action) {
           "Endings of names (less .gz) to take from folders; * takes all (default: .txt .md .rst .jsonl)")
       ->allow_extra_args(false);
   command->add_option("--max-document-bytes", options->max_document_bytes, "Cut longer documents there")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(std::int64_t{1}));
   command->add_flag("--force", *force, "Replace an output that exists");
   command->footer(
       "A text file is one document, a line of a JSONL file (32 MiB at most) is one. Bytes are kept as they "
@@ -103,7 +103,7 @@ void add_inspect(CLI::App& data, Action& action) {
   auto json = std::make_shared<bool>(false);
   command->add_option("prefix", options->prefix, "PREFIX of PREFIX.bin and PREFIX.idx")->required();
   command->add_option("--documents", options->documents, "How many documents to decode")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command->add_flag("--verify", *verify, "Read all tokens and compare the checksum with the side-car");
   command->add_flag("--json", *json, "Print one JSON object");

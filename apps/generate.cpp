@@ -112,7 +112,7 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "Seed of the draws")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(std::uint64_t{0}));
   command->callback([=, &action] {
     action = [=]() -> int {
       return run_session(*invocation.argc, *invocation.argv, {},

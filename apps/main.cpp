@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <new>
+#include <string>
 
 #include "command.hpp"
 #include "deltaport/core/error.hpp"
@@ -25,6 +27,26 @@ int with_output_written(int code) {
   return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
 }
 
+// CLI11 would only say that a subcommand is missing.
+bool subcommands_known(CLI::App& app, int argc, char** argv) {
+  CLI::App* level = &app;
+  std::string command = "deltaport";
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const auto known = level->get_subcommands([](CLI::App*) { return true; });
+    if (known.empty()) break;
+    const auto named = [&](const CLI::App* each) { return each->get_name() == argv[i]; };
+    const auto found = std::find_if(known.begin(), known.end(), named);
+    if (found == known.end()) {
+      std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'; %s --help lists them\n", argv[i],
+                   command.c_str());
+      return false;
+    }
+    level = *found;
+    command += " " + level->get_name();
+  }
+  return true;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"deltaport " + std::string(deltaport::version) +
                ": trains hybrid Gated DeltaNet language models, described in one YAML file"};
@@ -37,12 +59,7 @@ int run(int argc, char** argv) {
   deltaport::app::Action action;
   const deltaport::app::Invocation invocation{&argc, &argv};
   for (const auto add : commands) add(app, invocation, action);
-  const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
-  const auto known = app.get_subcommands([](CLI::App*) { return true; });
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), named)) {
-    std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'; deltaport --help lists them\n", argv[1]);
-    return static_cast<int>(deltaport::ExitCode::bad_input);
-  }
+  if (!subcommands_known(app, argc, argv)) return static_cast<int>(deltaport::ExitCode::bad_input);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -59,6 +76,9 @@ int main(int argc, char** argv) {
   } catch (const deltaport::Error& e) {
     std::fprintf(stderr, "deltaport: error: %s\n", e.what());
     return static_cast<int>(e.exit_code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "deltaport: error: out of memory; use smaller sizes or a machine with more\n");
+    return static_cast<int>(deltaport::ExitCode::failure);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "deltaport: error: %s\n", e.what());
     return static_cast<int>(deltaport::ExitCode::failure);

@@ -19,7 +19,39 @@ TEST(Program, UnknownSubcommandIsBadInput) {
     EXPECT_TRUE(has(outcome.text, "deltaport --help"));
   }
   EXPECT_EQ(call("").exit_code, 2);
-  EXPECT_EQ(call("data tran").exit_code, 2);
+}
+
+TEST(Program, UnknownSubcommandBelowAnotherIsNamed) {
+  for (const auto& [arguments, parent] : {std::pair("data tran", "data"), std::pair("op gdn3 --in x", "op"),
+                                          std::pair("bench gemm --help", "bench")}) {
+    const Outcome outcome = call(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_TRUE(has(outcome.text, "unknown subcommand '")) << outcome.text;
+    EXPECT_TRUE(has(outcome.text, std::string("deltaport ") + parent + " --help lists them")) << outcome.text;
+  }
+}
+
+TEST(Program, NumbersOutOfRangeAreRefusedInOneShortLine) {
+  for (const std::string arguments : {"data prepare x -o y --threads 0", "data inspect x --documents -1",
+                                      "data prepare x -o y --max-document-bytes 0", "generate x --seed -1",
+                                      "bench recurrence --repeat 0", "bench recurrence --repeat many"}) {
+    const Outcome outcome = call(arguments);
+    const std::string option = arguments.substr(arguments.find("--"));
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_TRUE(has(outcome.text, option.substr(0, option.find(' ')) + ": expected an integer >= "))
+        << outcome.text;
+    EXPECT_LT(outcome.text.size(), 150u) << outcome.text;
+  }
+}
+
+TEST(Program, LackOfMemoryIsToldInWords) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer ends the program itself";
+#endif
+  // More than any address space holds.
+  const Outcome outcome = call("bench recurrence --repeat 1 --shape 20000,2000000000,64,64");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(has(outcome.text, "deltaport: error: out of memory")) << outcome.text;
 }
 
 TEST(Program, OutputThatCannotBeWrittenIsAFailure) {
