@@ -56,9 +56,12 @@ Tensor<std::int32_t> OpInput::load_boundaries(Runtime& runtime, std::int64_t tok
                      ": tensor \"cu_seqlens\" is ", entry->shape_string(), ", expected [N + 1] with N >= 1");
   const auto values = reader_.read<std::int64_t>("cu_seqlens");
   const std::int64_t limit = std::min<std::int64_t>(tokens, std::numeric_limits<std::int32_t>::max());
-  DELTAPORT_VALIDATE(
-      values.front() == 0 && values.back() <= limit && std::is_sorted(values.begin(), values.end()), OpError,
-      reader_.path().string(), ": cu_seqlens must start at 0, ascend and end at most at T = ", tokens);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool right = i == 0 ? values[0] == 0 : values[i] >= values[i - 1] && values[i] <= limit;
+    DELTAPORT_VALIDATE(right, OpError, reader_.path().string(), ": cu_seqlens[", i, "] is ", values[i],
+                       i == 0 ? "" : concat(" after ", values[i - 1]),
+                       "; they must start at 0, never fall, and end at T = ", tokens, " or before");
+  }
   return from_vector<std::int32_t>(runtime.compute(), runtime.arena(), "cu_seqlens",
                                    {static_cast<std::int64_t>(values.size())},
                                    {values.begin(), values.end()});

@@ -265,8 +265,16 @@ TEST_F(Op, RefusesMistakesByName) {
   }
   write(valid, {0, 66});
   expect_refused("gdn", "cu_seqlens needs B = 1");
-  write(valid, {0, 5, 3});
-  expect_refused("gdn", "cu_seqlens must start at 0");
+  const std::pair<std::vector<std::int64_t>, const char*> boundaries[] = {
+      {{1, 5}, "cu_seqlens[0] is 1; they must start at 0"},
+      {{0, 5, 3}, "cu_seqlens[2] is 3 after 5; they must start at 0, never fall"},
+      {{0, 5, 67}, "cu_seqlens[2] is 67 after 5; they must start at 0, never fall, and end at T = 66"},
+      {{0, -1, 5}, "cu_seqlens[1] is -1 after 0"},
+  };
+  for (const auto& [wrong, expected] : boundaries) {
+    write(valid, wrong);
+    expect_refused("gdn", expected);
+  }
   write(valid);
   expect_refused("gdn --chunk-size 48", "--chunk-size");
   expect_refused("gdn --impl fastest", "--impl");
