@@ -30,6 +30,7 @@ class Diagnostics {
   void warn(const Location& where, const std::string& message);
 
   bool failed() const { return !errors_.empty(); }
+  std::size_t count() const { return errors_.size(); }
   /// So many errors that more are not kept.
   bool full() const;
   /// "the configuration has 2 errors", then each with its source line; sorted by place, at most `cap` shown.

@@ -49,7 +49,11 @@ class Loader {
   void read_text(const std::string& name, std::string text) {
     if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // byte order mark
     diagnostics_.add_source(name, text);
-    if (const NodePtr root = parse_yaml(text, name, diagnostics_)) {
+    const std::size_t errors = diagnostics_.count();
+    const NodePtr root = parse_yaml(text, name, diagnostics_);
+    if (!root) {
+      unreadable_ = unreadable_ || diagnostics_.count() > errors;
+    } else {
       // A document of nothing but comments is an empty configuration.
       if (root->kind != Node::Kind::null)
         flatten(*root, "", root->where, {LayerSource::Kind::file, name}, layer_, diagnostics_);
@@ -160,7 +164,7 @@ class Loader {
   Layer layer_;
   LoadedConfig result_;
   std::set<std::string> failed_;
-  bool unreadable_ = false;
+  bool unreadable_ = false;  // a file is missing or is no YAML, so that what it would set is unknown
 };
 
 }  // namespace

@@ -36,6 +36,14 @@ TEST(UnusableFiles, EmptyFilesNeedData) {
                   "run.yaml:1:15: error: 'data.train' needs at least one entry"));
 }
 
+TEST(UnusableFiles, WhatBrokenFilesWouldSetIsNotMissed) {
+  for (const char* text : {"a: [1, 2\n", "version: 1\n\trun: {}\n", "\xff\xfe"}) {
+    const std::string report = report_of(text, {}, {}, DataSection::required);
+    EXPECT_TRUE(has(report, "the configuration has 1 error")) << report;
+    EXPECT_FALSE(has(report, "data.train")) << report;
+  }
+}
+
 TEST(UnusableFiles, BinaryContent) {
   EXPECT_TRUE(
       has(report_of(std::string("version: 1\n\0\0", 13)), "run.yaml:2:1: error: control character (byte 0)"));
