@@ -8,7 +8,8 @@ namespace deltaport::train {
 
 std::string formatted(const char* format, double value) {
   char text[64];
-  std::snprintf(text, sizeof text, format, value);
+  // The sign of a NaN says nothing; printf would show it.
+  std::snprintf(text, sizeof text, format, std::isnan(value) ? std::abs(value) : value);
   return text;
 }
 

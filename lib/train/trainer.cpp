@@ -258,7 +258,8 @@ void Trainer::train_step() {
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
-                     ": loss ", result.loss, ", gradient norm ", result.grad_norm,
+                     ": loss ", train::formatted("%g", result.loss), ", gradient norm ",
+                     train::formatted("%g", result.grad_norm),
                      ". The update was not applied. Lower optimizer.lr, lengthen schedule.warmup, or set "
                      "train.on_nonfinite: skip");
   DELTAPORT_VALIDATE(skipped_in_a_row_ < most_skipped_in_a_row, NonFiniteError, "step ", state_.step, ": ",

@@ -161,6 +161,7 @@ TEST_F(TrainerTest, StopsOrGoesOnWhenTheLossIsNotFinite) {
   } catch (const Error& e) {
     EXPECT_EQ(e.exit_code(), ExitCode::non_finite);
     EXPECT_NE(std::string(e.what()).find("optimizer.lr"), std::string::npos);
+    EXPECT_EQ(std::string(e.what()).find("-nan"), std::string::npos) << e.what();
   }
   // Skipping goes on to the last step, but ruined weights are neither saved nor called a success.
   EXPECT_THROW(run_job(config(skip)), Error);
