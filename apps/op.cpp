@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One recurrence on tensors from a file, so that anyone can hold it against another implementation.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -182,6 +183,9 @@ int run_op(const OpOptions& options) {
                      "--scale must not be 0; leave it out for K^-0.5");
   DELTAPORT_VALIDATE(!options.gate_lower_bound || options.gate == "lower-bounded", OpError,
                      "--gate-lower-bound needs --gate lower-bounded");
+  std::error_code missing;
+  DELTAPORT_VALIDATE(!std::filesystem::equivalent(options.in, options.out, missing), OpError, "--out ",
+                     options.out, " is the file of --in; give another");
   const OpInput file(options.in, known_tensors(options));
   const Dtype dtype = dtype_of_call(options, file);
   Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));

@@ -93,6 +93,11 @@ FileDigest SafetensorsWriter::write(const std::filesystem::path& path) const {
   if (text.size() > safetensors::max_header_bytes)
     files::raise(origin_, concat(path.string(), ": the header would take ", text.size(),
                                  " bytes, the format allows ", safetensors::max_header_bytes));
+  // The rename below would put a file in the place of a device such as /dev/null.
+  std::error_code unknown;
+  const auto there = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    files::raise(origin_, concat("cannot write ", path.string(), ": it exists and is not a regular file"));
   const files::Path part = path.string() + ".part";
   try {
     files::OutputFile file(part, origin_);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `deltaport op` end to end: files in, files out, mistakes refused by name with exit code 2.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -295,6 +296,19 @@ TEST_F(Op, RefusesWrongTypesAndFiles) {
       writer.add(name, field.shape, field.values);
   writer.write(path("in.safetensors"));
   expect_refused("gdn", "\"v\" is I32");
+}
+
+TEST_F(Op, WhatStandsUnderOutIsNotDestroyed) {
+  const auto problem = random_problem(Rule::gdn, sizes, {-0.2}, 36);
+  const Fields valid = fields_of(problem);
+  write(valid);
+  std::filesystem::create_symlink("in.safetensors", path("out.safetensors"));
+  expect_refused("gdn", "is the file of --in");
+  std::filesystem::remove(path("out.safetensors"));
+  ASSERT_EQ(::mkfifo(path("out.safetensors").c_str(), 0600), 0);
+  expect_refused("gdn", "out.safetensors: it exists and is not a regular file");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("out.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(path("out.safetensors.part")));
 }
 
 }  // namespace

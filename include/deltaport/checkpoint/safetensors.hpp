@@ -150,7 +150,7 @@ class SafetensorsWriter {
   std::uint64_t data_bytes() const;
   /// Writes `path`.part, flushes it to the disk, renames it to `path` and flushes the folder: readers see the
   /// old file or the whole new one. On failure the part file is removed and the error of the file's origin
-  /// thrown.
+  /// thrown, as where `path` is something other than a regular file.
   FileDigest write(const std::filesystem::path& path) const;
 
  private:
