@@ -185,6 +185,12 @@ void Bench<T>::poison_backward() {
   gdn2_gradients_ = {};
 }
 template <class T>
+recurrence::Implementation Bench<T>::implementation() const {
+  return kind_ == Kind::gdn ? gdn_forward_.saved.options.implementation
+                            : gdn2_forward_.saved.options.implementation;
+}
+
+template <class T>
 Fields Bench<T>::outputs() const {
   return {
       {"o", download(runtime_, kind_ == Kind::gdn ? gdn_forward_.o : gdn2_forward_.o, shape_.value_heads)}};

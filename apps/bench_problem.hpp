@@ -48,8 +48,9 @@ class Bench {
   /// gets the same memory, cannot pass off what was there before.
   void poison_forward();
   void poison_backward();
-  Fields outputs() const;    ///< o
-  Fields gradients() const;  ///< dq dk dv dg and dbeta, or db and dw
+  recurrence::Implementation implementation() const;  ///< that did the last forward
+  Fields outputs() const;                             ///< o
+  Fields gradients() const;                           ///< dq dk dv dg and dbeta, or db and dw
 
  private:
   template <class X>

@@ -94,6 +94,7 @@ class Session {
     Bench<T> bench(runtime_, kind, shape, fields);
     for (BenchRow& row : rows) {  // warms up and shows at once what cannot be done
       bench.forward(call_options(row.implementation));
+      row.implementation = recurrence::name_of(bench.implementation());  // what auto took
       if (row.direction == Direction::backward) bench.backward();
     }
     for (int r = 0; r < options_.repeat; ++r)

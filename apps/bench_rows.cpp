@@ -115,6 +115,12 @@ double least_bytes(Kind kind, Direction direction, const CallShape& s, double el
 
 void print_header() {
   if (runs_on_host) {
+    std::printf(
+        "of FMA: share of the rate at which multiply-adds alone run on the same cores, measured between the "
+        "calls.\n"
+        "GFLOP/s and it count the products that the chunked form needs; backward counts its recomputation, "
+        "not all\n"
+        "of which `host` has to do. error: against reference, in float64\n");
     std::printf("%-5s %-9s %-22s %-9s %-10s %10s %10s %9s %7s %9s\n", "kind", "direction", "BxT H/HV KxV",
                 "dtype", "impl", "median ms", "best ms", "GFLOP/s", "of FMA", "error");
   } else {
