@@ -85,7 +85,7 @@ std::string device_text(int chosen) {
 /// Of one rank.
 Json rank_facts(const Session& session) {
   const std::vector<int> cpus = allowed_cpus();
-  const std::size_t memory_limit = cgroup_memory_limit_bytes();
+  const std::size_t memory_limit = cgroup_memory().limit_bytes;
   const double cpu_limit = cgroup_cpu_limit();
   Json facts;
   facts["host"] = host_name();

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "deltaport/core/error.hpp"
@@ -84,23 +82,6 @@ TEST(CpuList, Ranges) {
   EXPECT_EQ(cpu_list({}), "none");
   EXPECT_EQ(cpu_list({3}), "3");
   EXPECT_EQ(cpu_list({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
-}
-
-TEST(Machine, ThisProcessMayRunSomewhere) {
-  const auto cpus = allowed_cpus();
-  ASSERT_FALSE(cpus.empty());
-  EXPECT_TRUE(std::is_sorted(cpus.begin(), cpus.end()));
-  const auto cores = cores_of(cpus);
-  EXPECT_FALSE(cores.empty());
-  EXPECT_LE(cores.size(), cpus.size());
-  EXPECT_GT(cgroup_cpu_limit(), 0.0);
-}
-
-TEST(Machine, NumaNodesHaveMemory) {
-  for (const NumaNode& node : numa_nodes()) {
-    EXPECT_GE(node.index, 0);
-    EXPECT_LE(node.free_bytes, node.total_bytes);
-  }
 }
 
 }  // namespace

@@ -5,30 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "deltaport/core/machine.hpp"
+
 namespace deltaport {
 
-/// One NUMA node of this machine.
-struct NumaNode {
-  int index = 0;                ///< the operating system's number
-  std::size_t total_bytes = 0;  ///< 0 when unknown
-  std::size_t free_bytes = 0;
-  std::vector<int> cpus;  ///< the operating system's numbers, ascending
-};
-
-/// Nodes with their memory; empty when the system does not tell.
-std::vector<NumaNode> numa_nodes();
-
-/// Processors that this process may run on (its affinity mask), ascending.
-std::vector<int> allowed_cpus();
-/// The physical cores of these processors, each once. Without hwloc every processor counts as a core.
-std::vector<int> cores_of(const std::vector<int>& cpus);
 /// "0-3,8" for {0,1,2,3,8}; "none" for nothing.
 std::string cpu_list(const std::vector<int>& cpus);
-/// Processors' worth of time that the control group grants, e.g. 2.5; infinity when it sets no limit.
-double cgroup_cpu_limit();
-/// Memory that the control group grants; 0 when it sets no limit.
-std::size_t cgroup_memory_limit_bytes();
-
 /// Threads for one rank: its cores, divided by the number of ranks on the node whose cores overlap with them,
 /// and no more than its part of the control group's time; at least 1. `cores_by_local_rank[mine]` are the
 /// rank's own cores.

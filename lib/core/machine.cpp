@@ -1,18 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "deltaport/core/machine.hpp"
+
 #include <sched.h>
 
+#include <fstream>
 #include <set>
-
-#include "deltaport/comm/placement.hpp"
+#include <sstream>
 
 #ifdef DELTAPORT_HAVE_HWLOC
-#include <hwloc.h>
-
-#include <fstream>
-#include <sstream>
+#include "core/hwloc_topology.hpp"
 #endif
 
 namespace deltaport {
+namespace {
+
+/// hwloc does not know what is free; Linux does: "Node 0 MemFree:  123 kB". The sum of the lines named.
+std::size_t meminfo_bytes(int node, const std::set<std::string>& labels, const std::string& root) {
+  std::ifstream file(root + "/node" + std::to_string(node) + "/meminfo");
+  std::size_t sum = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::string word, number, label;
+    std::size_t kilobytes = 0;
+    if (std::istringstream(line) >> word >> number >> label >> kilobytes && labels.contains(label))
+      sum += kilobytes * 1024;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::size_t node_available_bytes(int node, const std::string& root) {
+  return meminfo_bytes(node, {"MemFree:", "Active(file):", "Inactive(file):"}, root);
+}
 
 std::vector<int> allowed_cpus() {
   std::vector<int> cpus;
@@ -31,47 +50,8 @@ std::vector<int> allowed_cpus() {
 }
 
 #ifdef DELTAPORT_HAVE_HWLOC
-namespace {
-
-class Topology {
- public:
-  Topology() { loaded_ = hwloc_topology_init(&topology_) == 0 && hwloc_topology_load(topology_) == 0; }
-  ~Topology() {
-    if (topology_ != nullptr) hwloc_topology_destroy(topology_);
-  }
-  Topology(const Topology&) = delete;
-  Topology& operator=(const Topology&) = delete;
-  explicit operator bool() const { return loaded_; }
-  hwloc_topology_t get() const { return topology_; }
-
- private:
-  hwloc_topology_t topology_ = nullptr;
-  bool loaded_ = false;
-};
-
-std::vector<int> cpus_of(hwloc_const_bitmap_t set) {
-  std::vector<int> cpus;
-  for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu)) cpus.push_back(cpu);
-  return cpus;
-}
-
-/// hwloc does not know what is free; Linux does: "Node 0 MemFree:  123 kB".
-std::size_t free_bytes_of(int node) {
-  std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    const auto label = line.find("MemFree:");
-    if (label == std::string::npos) continue;
-    std::size_t kilobytes = 0;
-    std::istringstream(line.substr(label + 8)) >> kilobytes;
-    return kilobytes * 1024;
-  }
-  return 0;
-}
-
-}  // namespace
-
 std::vector<int> cores_of(const std::vector<int>& cpus) {
-  const Topology topology;
+  const HwlocTopology topology;
   if (!topology) return cpus;
   std::set<int> cores;
   for (const int cpu : cpus) {
@@ -85,7 +65,7 @@ std::vector<int> cores_of(const std::vector<int>& cpus) {
 }
 
 std::vector<NumaNode> numa_nodes() {
-  const Topology topology;
+  const HwlocTopology topology;
   if (!topology) return {};
   std::vector<NumaNode> nodes;
   const int count = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE);
@@ -93,8 +73,9 @@ std::vector<NumaNode> numa_nodes() {
     const hwloc_obj_t node =
         hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
     const int index = static_cast<int>(node->os_index);
-    nodes.push_back({index, static_cast<std::size_t>(node->attr->numanode.local_memory), free_bytes_of(index),
-                     cpus_of(node->cpuset)});
+    nodes.push_back({index, static_cast<std::size_t>(node->attr->numanode.local_memory),
+                     meminfo_bytes(index, {"MemFree:"}, "/sys/devices/system/node"),
+                     indices_of(node->cpuset)});
   }
   return nodes;
 }
