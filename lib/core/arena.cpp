@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
+#include "core/free_ranges.hpp"
 #include "deltaport/core/error.hpp"
 #include "deltaport/core/tensor.hpp"
 
@@ -71,15 +71,11 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     std::byte* data = nullptr;
     {
       std::lock_guard lock(mutex_);
-      auto best = free_by_size_.lower_bound({rounded, nullptr});
-      if (best == free_by_size_.end()) {
+      data = free_.take(rounded);
+      if (data == nullptr) {
         add_slab(name, rounded);
-        best = free_by_size_.lower_bound({rounded, nullptr});
+        data = free_.take(rounded);
       }
-      const auto [size, begin] = *best;
-      erase_free(begin, size);
-      if (size > rounded) insert_free(begin + rounded, size - rounded);
-      data = begin;
       stats_.allocated += rounded;
       live_.emplace(data, ArenaBlock{std::string(name), rounded});
       stats_.blocks = live_.size();
@@ -103,29 +99,12 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
       peak_is_stale_ = false;
     }
     const auto entry = live_.find(data);
-    std::size_t size = entry->second.bytes;
+    const std::size_t size = entry->second.bytes;
     live_.erase(entry);
     stats_.allocated -= size;
     stats_.blocks = live_.size();
     mark_unusable(data, size);
-    std::byte* begin = data;
-    auto next = free_by_address_.lower_bound(begin);
-    if (next != free_by_address_.end() && next->first == begin + size && !is_slab_start(next->first)) {
-      const auto [address, bytes] = *next;
-      erase_free(address, bytes);
-      size += bytes;
-    }
-    auto previous = free_by_address_.lower_bound(begin);
-    if (previous != free_by_address_.begin()) {
-      --previous;
-      const auto [address, bytes] = *previous;
-      if (address + bytes == begin && !is_slab_start(begin)) {
-        erase_free(address, bytes);
-        begin = address;
-        size += bytes;
-      }
-    }
-    insert_free(begin, size);
+    free_.give(data, size);
   }
 
   ArenaStats stats() const {
@@ -157,10 +136,7 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     std::lock_guard lock(mutex_);
     std::size_t given_back = 0;
     for (auto slab = slabs_.begin(); slab != slabs_.end();) {
-      const auto whole = free_by_address_.find(slab->begin);
-      if (whole != free_by_address_.end() && whole->second == slab->bytes) {
-        erase_free(slab->begin, slab->bytes);
-        slab_starts_.erase(slab->begin);
+      if (free_.remove_slab(slab->begin, slab->bytes)) {
         release_slab(*slab);
         given_back += slab->bytes;
         stats_.reserved -= slab->bytes;
@@ -205,10 +181,9 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     const auto address = reinterpret_cast<std::uintptr_t>(raw);
     auto* begin = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
     slabs_.push_back({raw, begin, bytes});
-    slab_starts_.insert(begin);
     advise_large_pages(begin, bytes);
     mark_unusable(begin, bytes);
-    insert_free(begin, bytes);
+    free_.add_slab(begin, bytes);
     stats_.reserved += bytes;
     stats_.reserved_peak = std::max(stats_.reserved_peak, stats_.reserved);
     ++stats_.slab_requests;
@@ -220,23 +195,11 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     Kokkos::deep_copy(Bytes(reinterpret_cast<unsigned char*>(data), bytes), static_cast<unsigned char>(0xFF));
   }
 
-  bool is_slab_start(std::byte* address) const { return slab_starts_.contains(address); }
-  void insert_free(std::byte* begin, std::size_t bytes) {
-    free_by_address_.emplace(begin, bytes);
-    free_by_size_.emplace(bytes, begin);
-  }
-  void erase_free(std::byte* begin, std::size_t bytes) {
-    free_by_address_.erase(begin);
-    free_by_size_.erase({bytes, begin});
-  }
-
   ArenaOptions options_;
   mutable std::mutex mutex_;
   ArenaStats stats_;
   std::vector<Slab> slabs_;
-  std::set<std::byte*> slab_starts_;
-  std::map<std::byte*, std::size_t> free_by_address_;
-  std::set<std::pair<std::size_t, std::byte*>> free_by_size_;
+  FreeRanges free_;
   std::map<std::byte*, ArenaBlock> live_;
   std::vector<ArenaBlock> peak_;
   bool peak_is_stale_ = true;
