@@ -61,7 +61,7 @@ std::string numa_text() {
   std::string text;
   for (const NumaNode& node : numa_nodes())
     text += concat(text.empty() ? "" : "\n", "node ", node.index, ": ", gib(node.total_bytes), ", cpus ",
-                   cpu_list(node.cpus));
+                   index_list(node.cpus));
   return text.empty() ? "unknown" : text;
 }
 
@@ -91,7 +91,7 @@ Json rank_facts(const Session& session) {
   facts["host"] = host_name();
   facts["NUMA nodes"] = numa_text();
   facts["free memory"] = free_text();
-  facts["may run on"] = concat("cpus ", cpu_list(cpus), " (", cores_of(cpus).size(),
+  facts["may run on"] = concat("cpus ", index_list(cpus), " (", cores_of(cpus).size(),
                                cores_of(cpus).size() == 1 ? " core)" : " cores)");
   facts["threads"] = std::to_string(session.threads());
   facts["devices"] = device_text(session.device());
@@ -120,8 +120,9 @@ void print_by_rank(const std::string& label, const std::vector<Json>& ranks) {
   if (label == "free memory") groups.resize(1);  // changes from moment to moment
   for (const auto& [value, members] : groups) {
     const bool all = groups.size() == 1;
-    print_row(&value == &groups.front().first ? label : "",
-              all ? value : concat(members.size() == 1 ? "rank " : "ranks ", cpu_list(members), ": ", value));
+    print_row(
+        &value == &groups.front().first ? label : "",
+        all ? value : concat(members.size() == 1 ? "rank " : "ranks ", index_list(members), ": ", value));
   }
 }
 

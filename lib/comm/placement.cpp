@@ -9,20 +9,6 @@
 
 namespace deltaport {
 
-std::string cpu_list(const std::vector<int>& cpus) {
-  if (cpus.empty()) return "none";
-  std::string text;
-  for (std::size_t i = 0; i < cpus.size();) {
-    std::size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += std::to_string(cpus[i]);
-    if (last > i) text += '-' + std::to_string(cpus[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 int threads_for_rank(const std::vector<std::vector<int>>& cores_by_local_rank, int mine, double cpu_limit) {
   DELTAPORT_VALIDATE(mine >= 0 && mine < static_cast<int>(cores_by_local_rank.size()), CommError,
                      "local rank ", mine, " of ", cores_by_local_rank.size());

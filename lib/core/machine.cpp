@@ -29,6 +29,20 @@ std::size_t meminfo_bytes(int node, const std::set<std::string>& labels, const s
 
 }  // namespace
 
+std::string index_list(const std::vector<int>& indices) {
+  if (indices.empty()) return "none";
+  std::string text;
+  for (std::size_t i = 0; i < indices.size();) {
+    std::size_t last = i;
+    while (last + 1 < indices.size() && indices[last + 1] == indices[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(indices[i]);
+    if (last > i) text += '-' + std::to_string(indices[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
 std::size_t node_available_bytes(int node, const std::string& root) {
   return meminfo_bytes(node, {"MemFree:", "Active(file):", "Inactive(file):"}, root);
 }

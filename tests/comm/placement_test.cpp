@@ -78,11 +78,5 @@ TEST(ThreadsForRank, RejectsARankThatIsNotThere) {
   EXPECT_THROW(threads_for_rank({}, 0, no_limit), CommError);
 }
 
-TEST(CpuList, Ranges) {
-  EXPECT_EQ(cpu_list({}), "none");
-  EXPECT_EQ(cpu_list({3}), "3");
-  EXPECT_EQ(cpu_list({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
-}
-
 }  // namespace
 }  // namespace deltaport

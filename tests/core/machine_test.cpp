@@ -30,6 +30,12 @@ class ControlGroup : public ::testing::Test {
   test::TempFolder folder_;
 };
 
+TEST(IndexList, Ranges) {
+  EXPECT_EQ(index_list({}), "none");
+  EXPECT_EQ(index_list({3}), "3");
+  EXPECT_EQ(index_list({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+}
+
 TEST(Machine, ThisProcessMayRunSomewhere) {
   const auto cpus = allowed_cpus();
   ASSERT_FALSE(cpus.empty());

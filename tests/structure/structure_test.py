@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "config": ["core"],
     "data": ["core", "config"],
     "recurrence": ["core"],
+    "offload": ["core"],
     "model": ["core", "config", "recurrence"],
     "optim": ["core", "config", "recurrence", "model", "comm"],
     "checkpoint": ["core", "config", "recurrence", "model", "optim", "comm"],

@@ -9,8 +9,6 @@
 
 namespace deltaport {
 
-/// "0-3,8" for {0,1,2,3,8}; "none" for nothing.
-std::string cpu_list(const std::vector<int>& cpus);
 /// Threads for one rank: its cores, divided by the number of ranks on the node whose cores overlap with them,
 /// and no more than its part of the control group's time; at least 1. `cores_by_local_rank[mine]` are the
 /// rank's own cores.

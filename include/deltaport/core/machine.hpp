@@ -21,6 +21,9 @@ std::vector<NumaNode> numa_nodes();
 /// drop. 0 when unknown. `root` holds one folder per node.
 std::size_t node_available_bytes(int node, const std::string& root = "/sys/devices/system/node");
 
+/// "0-3,8" for {0,1,2,3,8}; "none" for nothing.
+std::string index_list(const std::vector<int>& indices);
+
 /// Processors that this process may run on (its affinity mask), ascending.
 std::vector<int> allowed_cpus();
 /// The physical cores of these processors, each once. Without hwloc every processor counts as a core.
