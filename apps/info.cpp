@@ -12,6 +12,8 @@
 #include "deltaport/core/blas.hpp"
 #include "deltaport/core/tile_gemm.hpp"
 #include "deltaport/core/version.hpp"
+#include "deltaport/offload/numa_topology.hpp"
+#include "deltaport/offload/slab_source.hpp"
 
 namespace deltaport::app {
 namespace {
@@ -72,13 +74,35 @@ std::string free_text() {
   return text.empty() ? "unknown" : text;
 }
 
+std::string near_text(const std::string& pci) {
+  const offload::DeviceLocality near = offload::device_locality(pci);
+  return near.known ? ", near NUMA " + offload::node_list(near.nodes) : ", NUMA node unknown";
+}
+
+/// One page near the device tells where memory for its copies can be had.
+std::string host_memory_text(int device) {
+  std::string pci;
+  for (const DeviceInfo& d : visible_devices())
+    if (d.index == device) pci = d.pci;
+  try {
+    const auto source = offload::make_numa_slab_source({pci, false});
+    const offload::Slab page = source->allocate(1);
+    source->release(page);
+    const offload::PagePlacement& placement = page.placement;
+    return concat(page.pinned ? "pinned, " : "not pinned, ",
+                  placement.achieved ? "found on " + offload::node_list(placement.got) : "place uncertain",
+                  " (", placement.why, ")");
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 std::string device_text(int chosen) {
   std::string text;
   for (const DeviceInfo& d : visible_devices())
-    text += concat(text.empty() ? "" : "\n", d.index, ": ", d.name, ", capability ", d.compute_capability,
-                   ", ", gib(d.memory_bytes), ", PCI ", d.pci,
-                   d.numa_node >= 0 ? concat(", NUMA node ", d.numa_node) : std::string(),
-                   d.index == chosen ? " (used)" : "");
+    text +=
+        concat(text.empty() ? "" : "\n", d.index, ": ", d.name, ", capability ", d.compute_capability, ", ",
+               gib(d.memory_bytes), ", PCI ", d.pci, near_text(d.pci), d.index == chosen ? " (used)" : "");
   return text.empty() ? "none" : text;
 }
 
@@ -95,6 +119,7 @@ Json rank_facts(const Session& session) {
                                cores_of(cpus).size() == 1 ? " core)" : " cores)");
   facts["threads"] = std::to_string(session.threads());
   facts["devices"] = device_text(session.device());
+  facts["host memory"] = host_memory_text(session.device());
   facts["cpu limit"] = cpu_limit < 1e9 ? concat(cpu_limit, " cpus (control group)") : "none";
   facts["memory limit"] = memory_limit > 0 ? gib(memory_limit) + " (control group)" : "none";
   facts["locked memory"] = locked_memory_limit();

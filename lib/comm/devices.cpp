@@ -7,7 +7,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdio>
-#include <fstream>
 #endif
 
 namespace deltaport {
@@ -23,12 +22,6 @@ std::string hex_of(const cudaUUID_t& uuid) {
     text += digits;
   }
   return text;
-}
-
-int numa_node_of(const std::string& pci) {
-  int node = -1;
-  std::ifstream("/sys/bus/pci/devices/" + pci + "/numa_node") >> node;
-  return node;
 }
 
 }  // namespace
@@ -49,7 +42,7 @@ std::vector<DeviceInfo> visible_devices() {
                   properties.pciDeviceID);
     devices.push_back({i, properties.name,
                        std::to_string(properties.major) + '.' + std::to_string(properties.minor),
-                       properties.totalGlobalMem, pci, hex_of(properties.uuid), numa_node_of(pci)});
+                       properties.totalGlobalMem, pci, hex_of(properties.uuid)});
   }
   return devices;
 }

@@ -55,13 +55,13 @@ std::string normalised_pci(const std::string& pci) {
 DeviceLocality locality_of(const NumaTopology& topology, const std::string& pci,
                            const LocalitySources& sources) {
   const std::vector<int> allowed = topology.allowed_nodes();
-  if (pci.empty()) return {allowed, false, concat("no device: all allowed (", node_list(allowed), ")")};
+  if (pci.empty()) return {allowed, false, concat("no device, so any allowed one: ", node_list(allowed))};
   const std::string address = normalised_pci(pci);
   const Answer answer = ask(topology, address, sources);
   if (answer.nodes.empty())
     return {allowed, false,
             concat("neither hwloc nor the driver nor sysfs knows the node of device ", address,
-                   ": all allowed (", node_list(allowed), ")")};
+                   ", so any allowed one: ", node_list(allowed))};
   std::vector<int> usable;
   std::set_intersection(answer.nodes.begin(), answer.nodes.end(), allowed.begin(), allowed.end(),
                         std::back_inserter(usable));
@@ -70,7 +70,7 @@ DeviceLocality locality_of(const NumaTopology& topology, const std::string& pci,
   if (usable.empty())
     return {
         allowed, false,
-        concat(place, ", which this process's cpuset leaves out: all allowed (", node_list(allowed), ")")};
+        concat(place, ", which this process's cpuset leaves out, so any allowed one: ", node_list(allowed))};
   return {usable, true, place};
 }
 

@@ -13,12 +13,12 @@ namespace {
 
 constexpr const char* strict_hint = " (strict placement was asked for; without it this is only reported)";
 
-DeviceLocality find(const NumaSlabParts& parts, const std::string& pci) {
-  LocalitySources sources;
-  sources.sysfs = parts.pci_root;
-  if (!pci.empty() && parts.driver->present())
-    sources.driver = [&, address = normalised_pci(pci)] { return parts.driver->numa_node(address); };
-  return locality_of(parts.topology, pci, sources);
+DeviceLocality find(const NumaTopology& topology, const Driver& driver, const std::string& sysfs,
+                    const std::string& pci) {
+  LocalitySources sources{nullptr, sysfs};
+  if (!pci.empty() && driver.present())
+    sources.driver = [&, address = normalised_pci(pci)] { return driver.numa_node(address); };
+  return locality_of(topology, pci, sources);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ DeviceLocality find(const NumaSlabParts& parts, const std::string& pci) {
 NumaSlabSource::NumaSlabSource(NumaSlabParts parts, const NumaSlabOptions& options)
     : parts_(std::move(parts)),
       strict_(options.strict),
-      locality_(find(parts_, options.pci)),
+      locality_(find(parts_.topology, *parts_.driver, parts_.pci_root, options.pci)),
       page_bytes_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
   // On a machine with one node there is nothing to know.
   const bool uncertain = !options.pci.empty() && !locality_.known && parts_.topology.nodes().size() != 1;
@@ -98,6 +98,10 @@ std::size_t NumaSlabSource::available_bytes() const {
   for (const int node : binds_ ? locality_.nodes : parts_.topology.allowed_nodes())
     sum += node_available_bytes(node, parts_.node_root);
   return sum;
+}
+
+DeviceLocality device_locality(const std::string& pci) {
+  return find(NumaTopology::of_machine(), *make_driver(), LocalitySources{}.sysfs, pci);
 }
 
 std::unique_ptr<SlabSource> make_numa_slab_source(const NumaSlabOptions& options) {

@@ -107,8 +107,8 @@ TEST(Locality, ANodeOutsideTheCpusetGivesTheAllowedOnesAndSaysSo) {
   EXPECT_EQ(found.nodes, (Nodes{0, 3}));
   EXPECT_FALSE(found.known);
   EXPECT_EQ(found.why,
-            "device 0000:16:00.0 is on node 6 (hwloc), which this process's cpuset leaves out: all allowed "
-            "(nodes 0,3)");
+            "device 0000:16:00.0 is on node 6 (hwloc), which this process's cpuset leaves out, so any "
+            "allowed one: nodes 0,3");
 }
 
 TEST(Locality, WrongAddressesAreRefused) {

@@ -20,9 +20,8 @@ struct DeviceInfo {
   std::string name;
   std::string compute_capability;  ///< "9.0"
   std::size_t memory_bytes = 0;
-  std::string pci;     ///< "0000:1b:00.0"
-  std::string uuid;    ///< tells devices (and slices of one) apart
-  int numa_node = -1;  ///< -1 when unknown
+  std::string pci;   ///< "0000:1b:00.0"
+  std::string uuid;  ///< tells devices (and slices of one) apart
 };
 /// Empty on host builds.
 std::vector<DeviceInfo> visible_devices();

@@ -68,6 +68,9 @@ struct DeviceLocality {
 DeviceLocality locality_of(const NumaTopology& topology, const std::string& pci,
                            const LocalitySources& sources = {});
 
+/// The same on this machine, with the driver of this build. Loads the topology each time.
+DeviceLocality device_locality(const std::string& pci);
+
 /// "node 0", "nodes 0,2-3"; "nodes none" for nothing.
 std::string node_list(const std::vector<int>& nodes);
 
