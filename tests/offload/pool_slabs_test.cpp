@@ -46,6 +46,15 @@ TEST_P(Pool, LockedBytesStayCloseToWhatIsAskedFor) {
   for (std::byte* data : blocks) pool->release(data);
 }
 
+TEST_P(Pool, BlocksThatFillHalfASlabDoNotWasteTheRest) {
+  const auto pool = make();
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(pool->allocate("saved", slab / 8 * 5));
+  const PinnedPoolStats stats = pool->stats();
+  EXPECT_LE(static_cast<double>(stats.retained), bound(stats, slab));
+  for (std::byte* data : blocks) pool->release(data);
+}
+
 TEST_P(Pool, ChangedShapesDoNotPileUpSlabs) {
   const auto pool = make();
   for (int round = 0; round < 12; ++round) {

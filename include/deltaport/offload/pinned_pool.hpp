@@ -62,7 +62,8 @@ class PinnedPool {
   PinnedPool& operator=(const PinnedPool&) = delete;
 
   /// A block of at least `bytes` bytes, its contents undefined; nullptr for zero bytes. Takes a new slab when nothing
-  /// free fits; at the budget, gives unused slabs back first and then waits for events of released blocks. Throws
+  /// free fits; at the budget, gives unused slabs back first and then waits for events of released blocks. It asks
+  /// those events whether they have passed, which devices forbid while a graph is captured: allocate before. Throws
   /// OutOfMemory, naming the block and the largest others.
   std::byte* allocate(std::string_view name, std::size_t bytes);
 
