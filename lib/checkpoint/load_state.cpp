@@ -68,7 +68,8 @@ void read_slice(Runtime& runtime, const ShardSet::Found& found, const ParameterI
 
 template <class T>
 LoadedCheckpoint use(const Communicator& comm, Runtime& runtime, const Path& checkpoint, Opened opened,
-                     const ParameterSet<T>& parameters, AdamW<T>& optimizer) {
+                     const ParameterSet<T>& parameters, AdamW<T>& optimizer, const BelongsCheck& check) {
+  if (check) check({opened.parsed.state, checkpoint, {}});
   comm.agree([&] {
     opened.shards->check(parameters.infos(), &file_dtype<T>);
     for (const ParameterInfo& info : parameters.infos()) {
@@ -125,8 +126,8 @@ void remove_leftovers(const Communicator& comm, const Path& dir, std::int64_t st
 template <class T>
 std::optional<LoadedCheckpoint> resume_training_state(const Communicator& comm, Runtime& runtime,
                                                       const std::filesystem::path& dir, Verify verify,
-                                                      const ParameterSet<T>& parameters,
-                                                      AdamW<T>& optimizer) {
+                                                      const ParameterSet<T>& parameters, AdamW<T>& optimizer,
+                                                      const BelongsCheck& check) {
   WorkScope scope(runtime, Work::other, "deltaport: load checkpoint");
   const std::vector<Path> paths = candidates(comm, dir);
   if (paths.empty()) return std::nullopt;
@@ -141,7 +142,7 @@ std::optional<LoadedCheckpoint> resume_training_state(const Communicator& comm, 
            concat("checkpoint ", path.string(), " cannot be used, trying an older one: ", e.what()));
       continue;
     }
-    LoadedCheckpoint loaded = use(comm, runtime, path, std::move(*opened), parameters, optimizer);
+    LoadedCheckpoint loaded = use(comm, runtime, path, std::move(*opened), parameters, optimizer, check);
     remove_leftovers(comm, dir, loaded.state.step, warnings);
     loaded.warnings = std::move(warnings);
     return loaded;
@@ -155,7 +156,8 @@ std::optional<LoadedCheckpoint> resume_training_state(const Communicator& comm, 
 template <class T>
 LoadedCheckpoint load_training_state(const Communicator& comm, Runtime& runtime,
                                      const std::filesystem::path& path, Verify verify,
-                                     const ParameterSet<T>& parameters, AdamW<T>& optimizer) {
+                                     const ParameterSet<T>& parameters, AdamW<T>& optimizer,
+                                     const BelongsCheck& check) {
   std::int64_t is_single = 0;
   comm.agree([&] {
     std::error_code ignored;
@@ -165,13 +167,13 @@ LoadedCheckpoint load_training_state(const Communicator& comm, Runtime& runtime,
     is_single = step_of(name) || std::filesystem::exists(path / manifest_name, ignored) ? 1 : 0;
   });
   if (comm.max(is_single) == 0) {
-    auto loaded = resume_training_state(comm, runtime, path, verify, parameters, optimizer);
+    auto loaded = resume_training_state(comm, runtime, path, verify, parameters, optimizer, check);
     DELTAPORT_VALIDATE(loaded.has_value(), CheckpointError, path.string(),
                        " is not a checkpoint and holds none");
     return *std::move(loaded);
   }
   WorkScope scope(runtime, Work::other, "deltaport: load checkpoint");
-  LoadedCheckpoint loaded = use(comm, runtime, path, open(comm, path, verify), parameters, optimizer);
+  LoadedCheckpoint loaded = use(comm, runtime, path, open(comm, path, verify), parameters, optimizer, check);
   const Path dir = std::filesystem::absolute(path).lexically_normal().parent_path();
   const std::vector<Path> all = candidates(comm, dir);
   if (step_of(path.filename().string()) && !all.empty() &&
@@ -200,14 +202,14 @@ std::filesystem::path load_weights(Runtime& runtime, const std::filesystem::path
   return checkpoint;
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                          \
-  template std::optional<LoadedCheckpoint> resume_training_state<T>(const Communicator&, Runtime&,        \
-                                                                    const std::filesystem::path&, Verify, \
-                                                                    const ParameterSet<T>&, AdamW<T>&);   \
-  template LoadedCheckpoint load_training_state<T>(const Communicator&, Runtime&,                         \
-                                                   const std::filesystem::path&, Verify,                  \
-                                                   const ParameterSet<T>&, AdamW<T>&);                    \
-  template std::filesystem::path load_weights<T>(Runtime&, const std::filesystem::path&, Verify,          \
+#define DELTAPORT_INSTANTIATE(T)                                                                            \
+  template std::optional<LoadedCheckpoint> resume_training_state<T>(                                        \
+      const Communicator&, Runtime&, const std::filesystem::path&, Verify, const ParameterSet<T>&,          \
+      AdamW<T>&, const BelongsCheck&);                                                                      \
+  template LoadedCheckpoint load_training_state<T>(const Communicator&, Runtime&,                           \
+                                                   const std::filesystem::path&, Verify,                    \
+                                                   const ParameterSet<T>&, AdamW<T>&, const BelongsCheck&); \
+  template std::filesystem::path load_weights<T>(Runtime&, const std::filesystem::path&, Verify,            \
                                                  const ParameterSet<T>&);
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

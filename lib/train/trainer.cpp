@@ -124,18 +124,19 @@ void Trainer::resume(const TrainerOptions& options) {
   const Verify verify = config_.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
   std::optional<LoadedCheckpoint> checkpoint;
   ParameterSet<float>& parameters = run_.model().parameters();
+  const auto check = [&](const LoadedCheckpoint& candidate) { check_belongs(candidate, options); };
   if (from == "auto")
     checkpoint = resume_training_state(communicator_, runtime_, checkpoint_folder(config_), verify,
-                                       parameters, run_.optimizer());
+                                       parameters, run_.optimizer(), check);
   else
-    checkpoint = load_training_state(communicator_, runtime_, from, verify, parameters, run_.optimizer());
+    checkpoint =
+        load_training_state(communicator_, runtime_, from, verify, parameters, run_.optimizer(), check);
   if (!checkpoint) {
     communicator_.agree([&] {
       if (communicator_.is_root()) train::check_nothing_is_lost(config_.run.dir, checkpoint_folder(config_));
     });
     return;
   }
-  check_belongs(*checkpoint, options);
   state_.step = checkpoint->state.step;
   state_.consumed_samples = checkpoint->state.consumed_samples;
   state_.tokens = checkpoint->state.tokens;

@@ -118,6 +118,15 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherConfiguration) {
         << e.what();
     EXPECT_NE(std::string(e.what()).find("run.seed"), std::string::npos) << e.what();
   }
+  // A model of other sizes is told by its key, not by all of its tensors.
+  try {
+    run_job(config({run_dir("run"), "--train.steps=2", "--schedule.warmup=1", "--model.intermediate_size=48",
+                    "--checkpoint.resume=auto"}));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::bad_input) << e.what();
+    EXPECT_NE(std::string(e.what()).find("model.intermediate_size"), std::string::npos) << e.what();
+  }
   // Placement may change, and what is allowed by name may too.
   EXPECT_EQ(run_job(config({run_dir("run"), "--train.steps=3", "--schedule.warmup=1", "--logging.every=5",
                             "--checkpoint.resume=auto"}),

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -76,6 +77,10 @@ SavedCheckpoint save_training_state(const Communicator& comm, Runtime& runtime,
                                     const ParameterSet<T>& parameters, const AdamW<T>& optimizer,
                                     const RetentionPolicy& retention);
 
+/// Whether a checkpoint belongs to this run: throws when not. Called on every rank before tensors are read, so that a
+/// difference of the configuration is told as such.
+using BelongsCheck = std::function<void(const LoadedCheckpoint&)>;
+
 /// Loads one checkpoint folder, or the newest usable one when `path` is a folder of checkpoints. Works for
 /// any number of ranks, whatever number saved it. Collective. All ranks throw the same error (exit code 5)
 /// when there is none, when it is damaged, and when its tensors are not those of the model: every missing,
@@ -83,7 +88,8 @@ SavedCheckpoint save_training_state(const Communicator& comm, Runtime& runtime,
 template <class T>
 LoadedCheckpoint load_training_state(const Communicator& comm, Runtime& runtime,
                                      const std::filesystem::path& path, Verify verify,
-                                     const ParameterSet<T>& parameters, AdamW<T>& optimizer);
+                                     const ParameterSet<T>& parameters, AdamW<T>& optimizer,
+                                     const BelongsCheck& check = {});
 
 /// Loads the newest usable checkpoint in `dir`: damaged ones are passed over with a warning. Nothing when
 /// `dir` holds no checkpoint at all; an error when it holds only damaged ones, so that a run never silently
@@ -91,7 +97,8 @@ LoadedCheckpoint load_training_state(const Communicator& comm, Runtime& runtime,
 template <class T>
 std::optional<LoadedCheckpoint> resume_training_state(const Communicator& comm, Runtime& runtime,
                                                       const std::filesystem::path& dir, Verify verify,
-                                                      const ParameterSet<T>& parameters, AdamW<T>& optimizer);
+                                                      const ParameterSet<T>& parameters, AdamW<T>& optimizer,
+                                                      const BelongsCheck& check = {});
 
 /// The newest committed checkpoint in `dir` whose files have their sizes. Not collective.
 std::optional<std::filesystem::path> find_latest(const std::filesystem::path& dir);
