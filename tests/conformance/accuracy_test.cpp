@@ -184,9 +184,12 @@ TYPED_TEST(Accuracy, StopAndContinueAnywhere) {
     }
 }
 
-// Directional derivatives of the implementation's own forward.
-TYPED_TEST(Accuracy, GradientsAreCentralDifferences) {
-  if (!TypeParam::is_double) GTEST_SKIP() << "differences need double precision";
+template <class Under>
+class DoubleAccuracy : public Suite<Under> {};
+TYPED_TEST_SUITE(DoubleAccuracy, DoubleImplementations, InstanceNames);
+
+// Directional derivatives of the implementation's own forward; differences need double precision.
+TYPED_TEST(DoubleAccuracy, GradientsAreCentralDifferences) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
     auto problem = this->problem(
         rule, {.tokens = 70, .key_heads = 1, .value_heads = 2, .key_dim = 8, .value_dim = 8, .gate_heads = 1},

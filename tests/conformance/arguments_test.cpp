@@ -213,6 +213,7 @@ TEST(Arguments, ImplementationsThatAreNotThere) {
 }
 
 TEST(Arguments, Boundaries) {
+  // Reading them from a device would make the host wait in every call.
   if (!runs_on_host) GTEST_SKIP() << "boundaries in device memory are clamped, not read";
   Runtime runtime;
   const std::vector<std::pair<const char*, std::vector<std::int32_t>>> table{

@@ -23,7 +23,7 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   const Sizes& sizes = a.forward.sizes;
   Workspace workspace(base);
   Parts p;
-  const std::int64_t padded_k = sizes.key_dim <= 64 ? 64 : 128, wide = padded_k * 128;
+  const std::int64_t padded_k = padded(sizes.key_dim), wide = padded_k * 128;
   const std::int64_t images = chunks.slots() * a.forward.gate_heads,
                      states = chunks.slots() * sizes.value_heads * ((sizes.value_dim + 63) / 64);
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
@@ -165,11 +165,8 @@ std::size_t workspace_bytes(const Gdn2Backward& a) {
 }
 
 cudaError_t backward(const Gdn2Backward& a, void* workspace, cudaStream_t stream) {
-  const bool small = a.forward.sizes.key_dim <= 64;
-  if (a.forward.element == Element::bfloat16) {
-    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
-  }
-  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+  return for_type_and_width(a.forward.element, a.forward.sizes.key_dim,
+                            [&]<class E, int padded_k>() { return run<E, padded_k>(a, workspace, stream); });
 }
 
 }  // namespace deltaport::recurrence::cuda

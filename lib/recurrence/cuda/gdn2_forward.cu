@@ -19,7 +19,7 @@ struct Parts {
 Parts parts(const Gdn2Forward& a, const Chunks& chunks, void* base) {
   Workspace workspace(base);
   Parts p;
-  const std::int64_t images = chunks.slots() * a.gate_heads, padded_k = a.sizes.key_dim <= 64 ? 64 : 128;
+  const std::int64_t images = chunks.slots() * a.gate_heads, padded_k = padded(a.sizes.key_dim);
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
   p.erase = workspace.take<char>(images * padded_k * 128);
   p.query = workspace.take<char>(images * padded_k * 128);
@@ -82,11 +82,8 @@ std::size_t workspace_bytes(const Gdn2Forward& a) {
 }
 
 cudaError_t forward(const Gdn2Forward& a, void* workspace, cudaStream_t stream) {
-  const bool small = a.sizes.key_dim <= 64;
-  if (a.element == Element::bfloat16) {
-    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
-  }
-  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+  return for_type_and_width(a.element, a.sizes.key_dim,
+                            [&]<class E, int padded_k>() { return run<E, padded_k>(a, workspace, stream); });
 }
 
 }  // namespace deltaport::recurrence::cuda

@@ -10,10 +10,6 @@
 namespace deltaport::recurrence::cuda {
 namespace {
 
-int padded(int key_dim) {
-  return key_dim <= 64 ? 64 : 128;
-}
-
 /// All parts of the backward workspace.
 struct Parts {
   Chunk* table;
@@ -135,11 +131,8 @@ std::size_t workspace_bytes(const GdnBackward& a) {
 }
 
 cudaError_t backward(const GdnBackward& a, void* workspace, cudaStream_t stream) {
-  const bool small = a.forward.sizes.key_dim <= 64;
-  if (a.forward.element == Element::bfloat16) {
-    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
-  }
-  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+  return for_type_and_width(a.forward.element, a.forward.sizes.key_dim,
+                            [&]<class E, int padded_k>() { return run<E, padded_k>(a, workspace, stream); });
 }
 
 }  // namespace deltaport::recurrence::cuda

@@ -15,10 +15,6 @@ struct Parts {
   std::size_t bytes;
 };
 
-int padded(int key_dim) {
-  return key_dim <= 64 ? 64 : 128;
-}
-
 Parts parts(const GdnForward& a, const Chunks& chunks, void* base) {
   Workspace workspace(base);
   Parts p;
@@ -87,11 +83,8 @@ std::size_t workspace_bytes(const GdnForward& a) {
 }
 
 cudaError_t forward(const GdnForward& a, void* workspace, cudaStream_t stream) {
-  const bool small = a.sizes.key_dim <= 64;
-  if (a.element == Element::bfloat16) {
-    return small ? run<Bf16, 64>(a, workspace, stream) : run<Bf16, 128>(a, workspace, stream);
-  }
-  return small ? run<Half, 64>(a, workspace, stream) : run<Half, 128>(a, workspace, stream);
+  return for_type_and_width(a.element, a.sizes.key_dim,
+                            [&]<class E, int padded_k>() { return run<E, padded_k>(a, workspace, stream); });
 }
 
 }  // namespace deltaport::recurrence::cuda

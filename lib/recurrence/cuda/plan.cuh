@@ -23,6 +23,20 @@ class Workspace {
   std::size_t bytes_ = 0;
 };
 
+/// Columns of the tiles that hold K.
+inline int padded(int key_dim) {
+  return key_dim <= 64 ? 64 : 128;
+}
+/// run.operator()<E, padded_k>() for the element type and the head size of a call.
+template <class Run>
+cudaError_t for_type_and_width(Element element, int key_dim, Run run) {
+  const bool is_narrow = padded(key_dim) == 64;
+  if (element == Element::bfloat16) {
+    return is_narrow ? run.template operator()<Bf16, 64>() : run.template operator()<Bf16, 128>();
+  }
+  return is_narrow ? run.template operator()<Half, 64>() : run.template operator()<Half, 128>();
+}
+
 /// Multiprocessors of the current device.
 int processors();
 
