@@ -11,10 +11,10 @@ namespace deltaport::config {
 namespace {
 
 constexpr std::string_view prefix = "DELTAPORT_";
-// Switches of the program's surroundings (progress bar, launcher check, kernels of an instruction set); they say
-// nothing about a run.
+// Switches of the program's surroundings (progress bar, launcher check, kernels of an instruction set, kernels that
+// overlap); they say nothing about a run.
 constexpr std::string_view switches[] = {"DELTAPORT_PROGRESS", "DELTAPORT_ALLOW_SINGLE_RANK",
-                                         "DELTAPORT_HOST_ISA"};
+                                         "DELTAPORT_HOST_ISA", "DELTAPORT_CUDA_OVERLAP"};
 
 // A value given outside a file. Text needs no quotes there: the shell has taken them.
 NodePtr value_node(const std::string& path, const std::string& text, const Location& where,

@@ -63,10 +63,8 @@ Options resolve(const char* operation, Call call, Rule rule, const Extents& x, D
   if (options.scale == 0.0) options.scale = 1.0 / std::sqrt(static_cast<double>(x.key_dim));
   if (options.implementation == Implementation::automatic) {
     options.implementation = Implementation::portable;
-    // Not cuda: its kernels were measured against the recurrence on a device, but the conformance suite has not yet
-    // run there through this library. Whoever asks for it by name gets it.
-    if (can_do(Implementation::host, call, rule, x, dtype, options))
-      options.implementation = Implementation::host;
+    for (auto fast : {Implementation::cuda, Implementation::host})
+      if (can_do(fast, call, rule, x, dtype, options)) options.implementation = fast;
     return options;
   }
   const std::string_view name = name_of(options.implementation);

@@ -35,9 +35,10 @@ TEST(Environment, UnknownNamesAreErrors) {
 }
 
 TEST(Environment, SwitchesOfTheProgramAreNoKeys) {
-  const LoadedConfig loaded = load_arguments(
-      {},
-      {{"DELTAPORT_PROGRESS", "1"}, {"DELTAPORT_ALLOW_SINGLE_RANK", "1"}, {"DELTAPORT_HOST_ISA", "avx2"}});
+  const LoadedConfig loaded = load_arguments({}, {{"DELTAPORT_PROGRESS", "1"},
+                                                  {"DELTAPORT_ALLOW_SINGLE_RANK", "1"},
+                                                  {"DELTAPORT_HOST_ISA", "avx2"},
+                                                  {"DELTAPORT_CUDA_OVERLAP", "0"}});
   EXPECT_TRUE(loaded.environment.empty());
 }
 

@@ -151,6 +151,19 @@ TYPED_TEST(Accuracy, LongSequence) {
     this->check(this->problem(rule, {.tokens = 70000, .key_dim = 4, .value_dim = 4}, {-0.001}, 14));
 }
 
+// Long enough to be scanned in pieces where the past is forgotten; in between is a stretch that remembers.
+TYPED_TEST(Accuracy, LongSequenceThatForgets) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (bool l2_norm : {false, true}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + (l2_norm ? ", l2 norm" : ""));
+      auto problem = this->problem(rule, {.tokens = 2500, .key_dim = 16, .value_dim = 16}, {-0.8}, 18,
+                                   {.l2_norm = l2_norm});
+      const std::size_t width = problem.g.size() / 2500;
+      for (std::size_t i = 700 * width; i < 1500 * width; ++i) problem.g[i] *= 0x1p-7;
+      this->check(problem);
+    }
+}
+
 TYPED_TEST(Accuracy, StepsEqualForward) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
     SCOPED_TRACE(name_of(rule));
@@ -178,9 +191,12 @@ TYPED_TEST(Accuracy, StopAndContinueAnywhere) {
       auto second = only_sequence(parts, 1);
       second.initial_state = this->run(first, 64, Pass::forward)["final_state"];
       Values expected = this->run(whole, 64, Pass::forward), result = this->run(second, 64, Pass::forward);
-      EXPECT_TRUE(this->close(result["o"], slice(parts, "o", expected["o"], 1), TypeParam::tolerance("o")));
+      // Both sides have errors of their own.
+      const double slack = std::sqrt(2.0) * TypeParam::narrow_slack(whole.key_dim);
       EXPECT_TRUE(
-          this->close(result["final_state"], expected["final_state"], TypeParam::tolerance("final_state")));
+          this->close(result["o"], slice(parts, "o", expected["o"], 1), slack * TypeParam::tolerance("o")));
+      EXPECT_TRUE(this->close(result["final_state"], expected["final_state"],
+                              slack * TypeParam::tolerance("final_state")));
     }
 }
 

@@ -6,7 +6,7 @@
 namespace deltaport::recurrence {
 
 enum class Implementation {
-  automatic,  ///< host where this build has it and it can do the call, else portable; cuda only by name
+  automatic,  ///< cuda or host, where this build has it and it can do the call, else portable
   reference,  ///< token by token; obviously right, slow
   portable,   ///< chunked (WY form), Kokkos TeamPolicy, any execution space
   host,       ///< chunked, vectorised for CPUs; execution spaces of the host

@@ -31,7 +31,19 @@ __device__ __forceinline__ float softplus(float x) {
   return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-/// Natural log decay of a pre-activation. rate = exp(A_log).
+/// exp(A_log), at most the largest float: an infinite one times a softplus of zero would be no number. NaN stays.
+__device__ __forceinline__ float rate_of(float a_log) {
+  const float rate = expf(a_log);
+  return rate > 3.4028234e38f ? 3.4028234e38f : rate;
+}
+__device__ __forceinline__ float rate_of(const Activations& activations, int head) {
+  return activations.a_log == nullptr ? 1.0f : rate_of(activations.a_log[head]);
+}
+/// A gradient times what may be infinite: where none arrives, none leaves.
+__device__ __forceinline__ float pass_on(float gradient, float factor) {
+  return gradient == 0.0f ? 0.0f : gradient * factor;
+}
+/// Natural log decay of a pre-activation.
 __device__ __forceinline__ float log_decay(Gate gate, float x, float rate, float lower_bound) {
   return gate == Gate::softplus ? -rate * softplus(x) : lower_bound * sigmoid(rate * x);
 }

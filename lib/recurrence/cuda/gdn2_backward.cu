@@ -14,7 +14,7 @@ namespace {
 struct Parts {
   Chunk* table;
   void *erase, *query, *x, *r, *inverse, *states, *d_states, *d_y;
-  float *gamma, *norms, *sums, *rate_partials, *bias_partials;
+  float *gamma, *forgetting, *norms, *sums, *rate_partials, *bias_partials;
   Gdn2Between between;
   std::size_t bytes;
 };
@@ -33,6 +33,7 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   p.r = workspace.take<char>(images * panel_bytes);
   p.inverse = workspace.take<char>(images * 2 * panel_bytes);
   p.gamma = workspace.take<float>(images * padded_k);
+  p.forgetting = workspace.take<float>(images);
   p.norms = workspace.take<float>(images * 2 * chunk_rows);
   p.states = workspace.take<char>(states * wide);
   p.d_states = workspace.take<char>(states * wide);
@@ -45,7 +46,8 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   p.between.d_gamma = workspace.take<float>(images * padded_k);
   const bool shared = a.forward.gate_heads == sizes.key_heads;
   p.sums = workspace.take<float>(shared ? 0 : chunks.slots() * sizes.key_heads * 2 * chunk_rows * padded_k);
-  p.rate_partials = workspace.take<float>(a.d_a_log == nullptr ? 0 : images);
+  p.rate_partials =
+      workspace.take<float>(a.d_a_log == nullptr ? 0 : images * gdn2_channel_blocks(sizes.key_dim));
   p.bias_partials = workspace.take<float>(a.d_dt_bias == nullptr ? 0 : images * sizes.key_dim);
   if (a.d_a_log == nullptr) p.rate_partials = nullptr;
   if (a.d_dt_bias == nullptr) p.bias_partials = nullptr;
@@ -64,6 +66,7 @@ struct Passes {
   Gdn2PrepareMaps prepare_maps;
   CUtensorMap v, w, d_o, d_y;
   Gdn2Prepare prepare;
+  Segments segments;
   bool use_maps = false;
 
   void describe() {
@@ -83,11 +86,14 @@ struct Passes {
     prepare.key_heads = sizes.key_heads, prepare.gate_heads = f.gate_heads, prepare.key_dim = sizes.key_dim;
     prepare.q = f.q, prepare.k = f.k, prepare.b = f.b, prepare.g = f.g, prepare.raw_gate = f.raw_gate;
     prepare.erase = p.erase, prepare.query = p.query, prepare.x = p.x, prepare.r = p.r;
+    segments = gdn2_segments(f, chunks, p.forgetting);
+    prepare.segments = segments, prepare.forgetting = p.forgetting;
     prepare.gamma = p.gamma, prepare.inverse = p.inverse, prepare.norms = p.norms;
   }
   cudaError_t states() const {
     Gdn2Scan scan;
-    scan.chunks = chunks, scan.use_maps = use_maps, scan.write_sigmoid = f.activations.write_sigmoid;
+    scan.chunks = chunks, scan.segments = segments, scan.use_maps = use_maps,
+    scan.write_sigmoid = f.activations.write_sigmoid;
     scan.gate_heads = f.gate_heads, scan.value_heads = f.sizes.value_heads;
     scan.key_dim = f.sizes.key_dim, scan.value_dim = f.sizes.value_dim;
     scan.v = f.v, scan.w = f.w;
@@ -97,7 +103,7 @@ struct Passes {
   }
   cudaError_t reverse() const {
     Gdn2Reverse reverse;
-    reverse.chunks = chunks, reverse.use_maps = use_maps;
+    reverse.chunks = chunks, reverse.segments = segments, reverse.use_maps = use_maps;
     reverse.gate_heads = f.gate_heads, reverse.value_heads = f.sizes.value_heads;
     reverse.key_dim = f.sizes.key_dim, reverse.value_dim = f.sizes.value_dim;
     reverse.d_o = a.d_o, reverse.erase = p.erase, reverse.query = p.query, reverse.x = p.x, reverse.r = p.r;

@@ -12,7 +12,7 @@ namespace {
 struct Parts {
   Chunk* table;
   void *erase, *query, *x, *r;
-  float* gamma;
+  float *gamma, *forgetting;
   std::size_t bytes;
 };
 
@@ -26,12 +26,14 @@ Parts parts(const Gdn2Forward& a, const Chunks& chunks, void* base) {
   p.x = workspace.take<char>(images * padded_k * 128);
   p.r = workspace.take<char>(images * panel_bytes);
   p.gamma = workspace.take<float>(images * padded_k);
+  p.forgetting = workspace.take<float>(images);
   p.bytes = workspace.bytes();
   return p;
 }
 
 template <class E, int padded_k>
-cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, cudaStream_t stream) {
+cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments, const Parts& p,
+                    cudaStream_t stream) {
   const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
   Gdn2PrepareMaps maps;
   Gdn2Prepare prepare;
@@ -40,6 +42,7 @@ cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, 
   prepare.key_heads = a.sizes.key_heads, prepare.gate_heads = a.gate_heads, prepare.key_dim = a.sizes.key_dim;
   prepare.q = a.q, prepare.k = a.k, prepare.b = a.b, prepare.g = a.g, prepare.raw_gate = a.raw_gate;
   prepare.erase = p.erase, prepare.query = p.query, prepare.x = p.x, prepare.r = p.r, prepare.gamma = p.gamma;
+  prepare.segments = segments, prepare.forgetting = p.forgetting;
   prepare.use_maps = make_tensor_map(maps.q, a.element, a.q, rows, a.sizes.key_heads, a.sizes.key_dim) &&
                      make_tensor_map(maps.k, a.element, a.k, rows, a.sizes.key_heads, a.sizes.key_dim) &&
                      make_tensor_map(maps.b, a.element, a.b, rows, a.gate_heads, a.sizes.key_dim);
@@ -47,11 +50,12 @@ cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, 
 }
 
 template <class E, int padded_k>
-cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Parts& p, cudaStream_t stream) {
+cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments, const Parts& p,
+                 cudaStream_t stream) {
   const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
   Gdn2ScanMaps maps;
   Gdn2Scan scan;
-  scan.chunks = chunks;
+  scan.chunks = chunks, scan.segments = segments;
   scan.write_sigmoid = a.activations.write_sigmoid;
   scan.gate_heads = a.gate_heads, scan.value_heads = a.sizes.value_heads;
   scan.key_dim = a.sizes.key_dim, scan.value_dim = a.sizes.value_dim;
@@ -69,8 +73,9 @@ cudaError_t run(const Gdn2Forward& a, void* base, cudaStream_t stream) {
   Chunks chunks = make_chunks(a.sizes);
   const Parts p = parts(a, chunks, base);
   if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
-  if (cudaError_t e = prepare<E, padded_k>(a, chunks, p, stream); e != cudaSuccess) return e;
-  if (cudaError_t e = scan<E, padded_k>(a, chunks, p, stream); e != cudaSuccess) return e;
+  const Segments segments = gdn2_segments(a, chunks, p.forgetting);
+  if (cudaError_t e = prepare<E, padded_k>(a, chunks, segments, p, stream); e != cudaSuccess) return e;
+  if (cudaError_t e = scan<E, padded_k>(a, chunks, segments, p, stream); e != cudaSuccess) return e;
   return launch_zero_uncovered(chunks, a.o, std::int64_t{2} * a.sizes.value_heads * a.sizes.value_dim,
                                stream);
 }

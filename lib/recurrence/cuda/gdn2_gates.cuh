@@ -26,8 +26,27 @@ __device__ __forceinline__ float softplus_fast(float x) {
 __device__ __forceinline__ float clamped_log2(float natural) {
   return (natural < lowest_log_decay ? lowest_log_decay : natural) * log2_e;
 }
-__device__ __forceinline__ float natural_decay(Gate gate, float x, float rate, float lower_bound) {
-  return gate == Gate::softplus ? -rate * softplus_fast(x) : lower_bound * sigmoid_fast(rate * x);
+/// A_log of a head and its exponential.
+struct Rate {
+  float log, rate;
+};
+__device__ __forceinline__ Rate read_rate(const Activations& activations, int head) {
+  const float log = activations.a_log == nullptr ? 0.0f : activations.a_log[head];
+  return {log, rate_of(log)};
+}
+/// Below this softplus and sigmoid are exp to the last bit; a large rate times an exponential that has underflowed would
+/// lose what their logarithms still say.
+constexpr float tail = -17.0f;
+__device__ __forceinline__ float exp_tail(float x, const Rate& rate) {
+  return exp2_fast(log2_e * (x + rate.log));
+}
+__device__ __forceinline__ float natural_decay(Gate gate, float x, const Rate& rate, float lower_bound) {
+  if (gate == Gate::lower_bounded) return lower_bound * sigmoid_fast(rate.rate * x);
+  return -(x < tail ? exp_tail(x, rate) : rate.rate * softplus_fast(x));
+}
+/// Its derivative with respect to x, of a softplus gate.
+__device__ __forceinline__ float softplus_slope(float x, const Rate& rate) {
+  return -(x < tail ? exp_tail(x, rate) : rate.rate * sigmoid_fast(x));
 }
 __device__ __forceinline__ float2 erase_gate(Beta beta, float2 x) {
   if (beta == Beta::plain) return x;

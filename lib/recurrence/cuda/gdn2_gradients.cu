@@ -129,16 +129,6 @@ struct Block {
 
   // ---- products --------------------------------------------------------------------------------------------
 
-  template <Tile orientation, int s, int n>
-  __device__ static void add(float (&d)[n], const std::uint32_t (&operand)[s][4], std::uint32_t tile,
-                             bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply<E, orientation>(d, operand, tile, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
   template <Tile left, Tile right, int s = 4, int n>
   __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
     hold(d);
@@ -147,6 +137,33 @@ struct Block {
     products_commit();
     products_wait<0>();
     hold(d);
+  }
+  /// Adds several products at once: issue() starts them, one after the other, with the same accumulator.
+  template <int n, class Issue>
+  __device__ static void add_all(float (&d)[n], Issue issue) {
+    hold(d);
+    products_begin();
+    issue();
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+  /// A product with both parts of a split matrix.
+  template <Tile left, Tile right, int n>
+  __device__ static void add_right_parts(float (&d)[n], std::uint32_t a, std::uint32_t parts,
+                                         bool accumulate) {
+    add_all(d, [&] {
+      multiply_tiles<E, left, right, 4>(d, a, parts, accumulate);
+      multiply_tiles<E, left, right, 4>(d, a, parts + panel_bytes, true);
+    });
+  }
+  template <Tile left, Tile right, int n>
+  __device__ static void add_left_parts(float (&d)[n], std::uint32_t parts, std::uint32_t b,
+                                        bool accumulate) {
+    add_all(d, [&] {
+      multiply_tiles<E, left, right, 4>(d, parts, b, accumulate);
+      multiply_tiles<E, left, right, 4>(d, parts + panel_bytes, b, true);
+    });
   }
   /// An accumulator times `factor` as fragments of E.
   __device__ void write_fragments(void* to, const float (&d)[padded_k / 2], float factor, int warp) const {
@@ -217,8 +234,7 @@ struct Block {
     named_barrier<sync_all, threads>();  // dR is there
     wait(0, 0);
     float d_p[32];
-    add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
-    add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse) + panel_bytes);
+    add_right_parts<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
     for_entries(
         [&](int j, int part, int column) { d_p[j] = column <= row + 8 * part ? a.scale * d_p[j] : 0.0f; });
     scale_by_lengths(d_p, 0, row);
@@ -311,8 +327,7 @@ struct Block {
     write_fragments(a.between.d_erase, d_k, -1.0f, warp);
     named_barrier<sync_all, threads>();
     wait(0, 0);
-    add_tiles<Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
-    add_tiles<Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse) + panel_bytes, at(L::d_x));
+    add_left_parts<Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
     write_fragments(a.between.d_restored, d_k, 1.0f, warp);
   }
 
@@ -343,13 +358,17 @@ struct Block {
     std::uint32_t upper[4][4], rest[4][4];
     float z[32], d_l[32];  // others than dR, and cleared: the compiler would not overlap products otherwise
     clear(z);
-    add_tiles<Tile::by_columns, Tile::by_columns>(z, at(L::r), at(L::d_r));
-    add_tiles<Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x));
+    add_all(z, [&] {
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true);
+      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x), true);
+    });
     split_operand<E>(upper, rest, z);
     clear(d_l);
-    add<Tile::by_rows>(d_l, upper, at(L::inverse));
-    add<Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes);
-    add<Tile::by_rows>(d_l, rest, at(L::inverse));
+    add_all(d_l, [&] {
+      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse), true);
+      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes, true);
+      multiply<E, Tile::by_rows>(d_l, rest, at(L::inverse), true);
+    });
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
     write_scores(d_l, 1, warp);

@@ -64,11 +64,15 @@ struct Gdn2Channels {
   void* db = nullptr;                 ///< [rows, gate heads, K]
   float* dg = nullptr;                ///< [rows, gate heads, K], or
   void* d_raw_gate = nullptr;         ///< the same of the pre-activation
-  float *rate_partials = nullptr,
-        *bias_partials = nullptr;  ///< [slots, gate heads], the latter [.., K]; or null
+  float* rate_partials = nullptr;     ///< [slots, gate heads, gdn2_channel_blocks], or null
+  float* bias_partials = nullptr;     ///< [slots, gate heads, K], or null
 };
+/// Blocks that share the channels of a chunk and gate head.
+__host__ __device__ constexpr int gdn2_channel_blocks(int key_dim) {
+  return key_dim <= 64 ? 1 : 2;
+}
 
-/// Block = 4 padded_k threads, one chunk and key head; grid = (slots, H).
+/// Block = 256 threads, 64 channels of one chunk and key head; the blocks of a chunk and head are a cluster.
 template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& arguments, const Gdn2PrepareMaps& maps,
                                  cudaStream_t stream);

@@ -12,10 +12,11 @@ namespace {
 template <class E, int padded_k>
 struct Block : Gdn2ChannelsInput<E, padded_k> {
   using Input = Gdn2ChannelsInput<E, padded_k>;
-  using L = Gdn2ChannelsLayout<padded_k>;
+  using L = Gdn2ChannelsLayout;
   using Input::activations, Input::address, Input::arguments, Input::chunk, Input::head, Input::image,
-      Input::key_head, Input::member, Input::members, Input::memory, Input::slot, Input::threads;
-  static constexpr int steps = padded_k / 16;
+      Input::key_head, Input::member, Input::members, Input::memory, Input::slot, Input::threads,
+      Input::first_channel;
+  static constexpr int steps = padded_k / 16, blocks = padded_k / L::channels;
 
   template <class T>
   __device__ T* part(int offset) const {
@@ -23,8 +24,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   }
 
   __device__ uint4 fragment(const void* of, const GradientStrip& own, int s) const {
-    const char* const from = static_cast<const char*>(of) + image * L::tile;
-    return reinterpret_cast<const uint4*>(from)[(own.strip * steps + s) * 32 + threadIdx.x % 32];
+    const char* const from = static_cast<const char*>(of) + image * padded_k * 128;
+    return reinterpret_cast<const uint4*>(
+        from)[(own.strip * steps + first_channel / 16 + s) * 32 + threadIdx.x % 32];
   }
   /// Sums over the lanes that share columns.
   __device__ static float sum_rows(float x) {
@@ -50,13 +52,16 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     load_a(b, address(L::b), row, channel);
     load_a(past, address(L::past), row, channel);
     load_a(rest, address(L::rest), row, channel);
-    float query_factor[2], key_factor[2], diagonal[2];
+    // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
+    // decays. So it leaves out products of a row with itself, and what the last row gives the state.
+    float query_factor[2], key_factor[2], far_factor[2], diagonal[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       const int i = row + lane / 4 + 8 * n;
       const RowScale& scale = part<RowScale>(L::rows)[i];
       query_factor[n] = activations().scale * scale.query_back, key_factor[n] = scale.key_back;
-      diagonal[n] = __half2float(*part<Half>(L::scores + element_offset(i, i)));
+      far_factor[n] = i == chunk.rows - 1 ? 0.0f : 1.0f;
+      diagonal[n] = undo * __half2float(*part<Half>(L::scores + score_offset(i, i)));
     }
     float through[4] = {};  // sums of k m' over the rows, of the lane's columns
 #pragma unroll
@@ -74,13 +79,14 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
                    far_k = unpack<E>(d_restoreds[i]);
       const auto one = [&](int e, float query, float key, float product, float before, float after,
                            float gate, float slope, float far_q, float far_b, float far_k) {
-        const float d_q = undo * (sums.u[j + e] + diagonal[n] * key) + query_factor[n] * before * far_q;
+        const float d_q = undo * sums.u[j + e] + query_factor[n] * before * far_q;
         const float d_product = undo * sums.t[j + e] + key_factor[n] * before * far_b;
-        const float near = undo * (sums.m[j + e] + diagonal[n] * query), far = key_factor[n] * after * far_k;
-        sums.u[j + e] = d_q;
-        sums.m[j + e] = d_product * gate + near + far;
-        sums.t[j + e] = query * d_q + product * d_product - key * (near + far);
-        through[c + e] += key * far;
+        const float near = undo * sums.m[j + e], far = key_factor[n] * after * far_k;
+        const float decayed = far_factor[n] * far;
+        sums.u[j + e] = d_q + diagonal[n] * key;
+        sums.m[j + e] = d_product * gate + near + far + diagonal[n] * query;
+        sums.t[j + e] = query * d_q + product * d_product - key * (near + decayed);
+        through[c + e] += key * decayed;
         return d_product * key * slope;
       };
       const float d_b[2] = {
@@ -111,7 +117,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       first += __shfl_sync(0xffffffffu, second, lane % 4);
       through[c] = sum_rows(through[c]);
       if (lane < 4) {
-        const int at = own.strip * padded_k + channel + 8 * (c / 2) + 2 * lane + c % 2;
+        const int at = own.strip * L::channels + channel + 8 * (c / 2) + 2 * lane + c % 2;
         part<float>(L::row_sums)[at] = first;
         part<float>(L::decay_sums)[at] = through[c];
       }
@@ -119,8 +125,11 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   }
   /// Adds the sums of the gate heads before, which this thread has left; leaves them for the next.
   __device__ void exchange(LevelSums& sums, int g, const GradientStrip& own) const {
-    float4* const at = reinterpret_cast<float4*>(arguments.sums) +
-                       ((slot * arguments.input.key_heads + key_head) * 8 + 4 * g) * threads + threadIdx.x;
+    float4* const at =
+        reinterpret_cast<float4*>(arguments.sums) +
+        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g) *
+            threads +
+        threadIdx.x;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       float4 &left = at[n * threads], &right = at[(2 + n) * threads];
@@ -148,9 +157,13 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       const RowScale& scale = part<RowScale>(L::rows)[i];
       float2 dot = {0.0f, 0.0f};
       if (activations().l2_norm) {
-        for (int part_ = 0; part_ < L::parts; ++part_) {
-          const float2 x = part<float2>(L::dots)[part_ * 64 + i];
-          dot.x += x.x, dot.y += x.y;
+#pragma unroll
+        for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+          for (int part_ = 0; part_ < L::parts; ++part_) {
+            const float2 x = cluster_read<blocks>(part<float2>(L::dots) + part_ * 64 + i, block);
+            dot.x += x.x, dot.y += x.y;
+          }
         }
       }
 #pragma unroll
@@ -166,25 +179,25 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     store_a(address(L::k), row, channel, k);
   }
   /// The gate's gradient: adds what lies behind the strip and the chunk; then out, or through the activation.
-  __device__ void write_gates(LevelSums& sums, int g, const GradientStrip& own, float rate,
+  __device__ void write_gates(LevelSums& sums, int g, const GradientStrip& own, const Rate& rate,
                               float& d_rate) const {
     const int lane = threadIdx.x % 32, row = strip_rows * own.strip;
     Fragment out;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const int channel = own.first + 16 * g + 8 * block + 2 * (lane % 4);
-      const float* const d_gamma = arguments.between.d_gamma + image * padded_k + channel;
+      const int channel = own.first + 16 * g + 8 * block + 2 * (lane % 4), place = first_channel + channel;
+      const float* const d_gamma = arguments.between.d_gamma + image * padded_k + place;
       const float2 gamma = *reinterpret_cast<const float2*>(part<float>(L::gamma) + channel);
       float2 tail = gamma * *reinterpret_cast<const float2*>(d_gamma);
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         const float2 through =
-            *reinterpret_cast<const float2*>(part<float>(L::decay_sums) + s * padded_k + channel);
+            *reinterpret_cast<const float2*>(part<float>(L::decay_sums) + s * L::channels + channel);
         tail.x += through.x, tail.y += through.y;
       }
       for (int s = own.strip + 1; s < 4; ++s) {
         const float2 later =
-            *reinterpret_cast<const float2*>(part<float>(L::row_sums) + s * padded_k + channel);
+            *reinterpret_cast<const float2*>(part<float>(L::row_sums) + s * L::channels + channel);
         tail.x += later.x, tail.y += later.y;
       }
       float2 bias = {0.0f, 0.0f};
@@ -192,9 +205,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       for (int n = 0; n < 2; ++n) {
         const int i = row + lane / 4 + 8 * n, j = 8 * g + 4 * block + 2 * n;
         const float2 dg = {sums.t[j] + tail.x, sums.t[j + 1] + tail.y};
-        const bool inside = i < chunk.rows && channel < arguments.input.key_dim;
+        const bool inside = i < chunk.rows && place < arguments.input.key_dim;
         const std::int64_t at =
-            ((chunk.row + i) * arguments.input.gate_heads + head) * arguments.input.key_dim + channel;
+            ((chunk.row + i) * arguments.input.gate_heads + head) * arguments.input.key_dim + place;
         if (activations().gate == Gate::log_decay) {
           if (inside) *reinterpret_cast<float2*>(arguments.dg + at) = dg;
           continue;
@@ -205,7 +218,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
               *reinterpret_cast<const std::uint32_t*>(static_cast<const E*>(arguments.input.raw_gate) + at));
           if (activations().dt_bias != nullptr) {
             const float2 more = *reinterpret_cast<const float2*>(
-                activations().dt_bias + std::int64_t{head} * arguments.input.key_dim + channel);
+                activations().dt_bias + std::int64_t{head} * arguments.input.key_dim + place);
             x.x += more.x, x.y += more.y;
           }
           d_raw.x = through_gate(x.x, dg.x, rate, d_rate);
@@ -217,29 +230,34 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       if (arguments.bias_partials != nullptr) {
         bias.x = sum_rows(bias.x), bias.y = sum_rows(bias.y);
         if (lane < 4)
-          *reinterpret_cast<float2*>(part<float>(L::bias_sums) + own.strip * padded_k + channel) = bias;
+          *reinterpret_cast<float2*>(part<float>(L::bias_sums) + own.strip * L::channels + channel) = bias;
       }
     }
     if (activations().gate != Gate::log_decay) {
       store_a(address(L::erase), row, own.first + 16 * g, out);
     }
   }
-  /// Gradient of a pre-activation (with its bias) x; adds to that of A_log.
-  __device__ float through_gate(float x, float dg, float rate, float& d_rate) const {
+  /// Gradient of a pre-activation (with its bias) x; adds to that of A_log. A gate that forgets all has none: what
+  /// roundings leave would meet a slope as large as the gate.
+  __device__ float through_gate(float x, float dg, const Rate& rate, float& d_rate) const {
+    const float bound = activations().gate_lower_bound,
+                natural = natural_decay(activations().gate, x, rate, bound);
+    if (natural < lowest_log_decay) return 0.0f;
     if (activations().gate == Gate::softplus) {
-      d_rate -= dg * rate * softplus_fast(x);
-      return -dg * rate * sigmoid_fast(x);
+      d_rate += pass_on(dg, natural);
+      return pass_on(dg, softplus_slope(x, rate));
     }
-    const float s = sigmoid_fast(rate * x), slope = s * (1.0f - s);
-    const float d_raw = slope == 0.0f ? 0.0f : dg * activations().gate_lower_bound * rate * slope;
-    d_rate += d_raw * x;
+    const float s = sigmoid_fast(rate.rate * x), slope = s * (1.0f - s);
+    const float d_raw = slope == 0.0f ? 0.0f : dg * bound * rate.rate * slope;
+    d_rate += pass_on(d_raw, x);
     return d_raw;
   }
 
   /// Rows of a tile to a tensor, by all threads.
   __device__ void store_tile(int tile, void* tensor, int heads, int tensor_head) const {
     const TensorTiles to{tensor, heads, arguments.input.key_dim};
-    to.store<padded_k, threads>(address(tile), chunk.row, chunk.rows, tensor_head, 0, threadIdx.x);
+    to.store<L::channels, threads>(address(tile), chunk.row, chunk.rows, tensor_head, first_channel,
+                                   threadIdx.x);
   }
 
   __device__ void run(int warp) const {
@@ -251,7 +269,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
 #pragma unroll
     for (int j = 0; j < LevelSums::n; ++j) sums.u[j] = sums.t[j] = sums.m[j] = 0.0f;
     const LevelGradients levels{own, sums};
-    levels.inside(Input::level_tile(own.strip, own.first));
+    levels.inside(Input::level_tile(own.strip));
     levels.join<1>(own.strip % 2 == 1, own.strip ^ 1, L::near);
     levels.join<2>(own.strip >= 2, own.strip >= 2 ? 0 : 2, L::far);
     __syncthreads();  // the places of db, dq and dk are no operands any more
@@ -267,9 +285,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
         part<float2>(L::dots)[part_ * 64 + strip_rows * own.strip + lane / 4 + 8 * n] =
             make_float2(dot_q[n], dot_k[n]);
     }
-    __syncthreads();
     const bool last = member + 1 == members;
-    const float rate = activations().a_log == nullptr ? 1.0f : expf(activations().a_log[head]);
+    meet(last);
+    const Rate rate = read_rate(activations(), head);
     float d_rate = 0.0f;
 #pragma unroll
     for (int g = 0; g < gradient_groups; ++g) {
@@ -278,8 +296,25 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     }
     d_rate = sum_warp(d_rate);
     if (lane == 0) part<float>(L::rates)[warp] = d_rate;
+    if constexpr (blocks > 1) {
+      if (last) cluster_arrive();  // the other block's sums are read
+    }
     __syncthreads();
     finish(last);
+    if constexpr (blocks > 1) {
+      if (last) cluster_wait();  // or it might read what is gone
+    }
+  }
+  /// The sums over channels are there: of all channels, where they are needed.
+  __device__ void meet(bool last) const {
+    if constexpr (blocks > 1) {
+      if (last) {
+        cluster_arrive();
+        cluster_wait();
+        return;
+      }
+    }
+    __syncthreads();
   }
   __device__ void finish(bool last) const {
     if (last) {
@@ -292,21 +327,25 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     if (arguments.rate_partials != nullptr && threadIdx.x == 0) {
       float sum = 0.0f;
       for (int w = 0; w < L::warps; ++w) sum += part<float>(L::rates)[w];
-      arguments.rate_partials[image] = sum;
+      arguments.rate_partials[image * blocks + first_channel / L::channels] = sum;
     }
-    if (arguments.bias_partials != nullptr && threadIdx.x < arguments.input.key_dim) {
+    const int channel = first_channel + threadIdx.x;
+    if (arguments.bias_partials != nullptr && threadIdx.x < L::channels &&
+        channel < arguments.input.key_dim) {
       const float* const from = part<float>(L::bias_sums) + threadIdx.x;
-      arguments.bias_partials[image * arguments.input.key_dim + threadIdx.x] =
-          from[0] + from[padded_k] + from[2 * padded_k] + from[3 * padded_k];
+      arguments.bias_partials[image * arguments.input.key_dim + channel] =
+          from[0] + from[L::channels] + from[2 * L::channels] + from[3 * L::channels];
     }
   }
 };
 
 template <class E, int padded_k>
-__global__ void __launch_bounds__(4 * padded_k, 1)
+__global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
+  using B = Block<E, padded_k>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = blockIdx.x;
+  const std::int64_t slot = blockIdx.x / B::blocks;
+  const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
   const int key_head = blockIdx.y, members = a.input.gate_heads / a.input.key_heads;
   const Chunk chunk = a.input.chunks.at(slot);
   if (chunk.rows == 0) return;
@@ -314,8 +353,8 @@ __global__ void __launch_bounds__(4 * padded_k, 1)
   for (int member = 0; member < members; ++member) {
     const int head = key_head * members + member;
     const std::int64_t image = slot * a.input.gate_heads + head;
-    const Block<E, padded_k> block{
-        {{a.input, maps, memory, chunk, head, key_head, image}, a, member, members, slot}};
+    const B block{
+        {{a.input, maps, memory, chunk, head, key_head, image, first_channel}, a, member, members, slot}};
     if (member == 0) {
       if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
     } else {
@@ -331,9 +370,11 @@ __global__ void __launch_bounds__(4 * padded_k, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& a, const Gdn2PrepareMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(a.input.chunks.slots()), static_cast<unsigned>(a.input.key_heads));
-  return launch(gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout<padded_k>::threads,
-                Gdn2ChannelsLayout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
+  constexpr int blocks = Block<E, padded_k>::blocks;
+  const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * blocks),
+                  static_cast<unsigned>(a.input.key_heads));
+  return launch<blocks>(gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
+                        Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn2_channels<Bf16, 64>(const Gdn2Channels&, const Gdn2PrepareMaps&,

@@ -8,38 +8,37 @@
 /// The shared memory of a block of gdn2_channels, and what comes into it.
 namespace deltaport::recurrence::cuda {
 
-template <int padded_k>
+/// 64 channels a block: two blocks on a multiprocessor wait for different things.
 struct Gdn2ChannelsLayout {
-  static constexpr int threads = 4 * padded_k;
-  static constexpr int tile = padded_k * 128;
-  static constexpr int warps = threads / 32;
-  static constexpr int parts = padded_k / gradient_channels;  // of the channels, one per warp of a strip
-  static constexpr int k = 0, q = tile, b = 2 * tile;         // later dk, dq, db
-  static constexpr int erase = 3 * tile;                      // b o k, later the gate's gradient
+  static constexpr int channels = 64, threads = 256, warps = threads / 32;
+  static constexpr int parts = channels / gradient_channels;  // of the channels, one per warp of a strip
+  static constexpr int tile = channels * 128;
+  static constexpr int k = 0, q = tile, b = 2 * tile;     // later dk, dq, db
+  static constexpr int erase = 3 * tile;                  // b o k, later the gate's gradient
   static constexpr int past = 4 * tile, rest = 5 * tile;  // 2^G and 2^(G_last - G), in bfloat16 for its range
   static constexpr int far = 6 * tile, near = 7 * tile;   // factors of the spans 32 and 16
   static constexpr int scores = 8 * tile;                 // dP, dL
-  static constexpr int levels =
-      scores + 2 * panel_bytes;          // factors of the other spans: strip, 64 channels, level
+  static constexpr int levels = scores + 2 * score_bytes;  // factors of the other spans: strip, level
+  static constexpr int level_places = 4 * 4 * level_bytes;
   static constexpr int decays = levels;  // before: of every row and channel
-  static constexpr int edges = levels + 4 * (padded_k / 64) * 4 * level_bytes;
-  static constexpr int totals = edges + 2 * 4 * padded_k * 4;
-  // Where the warps meet: of every strip and channel the sums over its rows of dG, of k m' and of the gate's gradient.
-  static constexpr int row_sums = totals + 4 * padded_k * 4;
-  static constexpr int decay_sums = row_sums + 4 * padded_k * 4, bias_sums = decay_sums + 4 * padded_k * 4;
-  static constexpr int gamma = bias_sums + 4 * padded_k * 4;
-  static constexpr int rows = gamma + padded_k * 4;
-  static constexpr int dots = rows + 64 * sizeof(RowScale);  // part, row: q dq, k dk
-  static constexpr int rates = dots + parts * 64 * 8;        // of every warp
-  static constexpr int barrier = rates + 16 * 4;
+  // Afterwards, where the warps meet: of every strip and channel the sums over its rows of dG, of k m' and of the gate's
+  // gradient; of every part and row q dq and k dk; of every warp the rate's gradient.
+  static constexpr int row_sums = levels, decay_sums = row_sums + 4 * channels * 4,
+                       bias_sums = decay_sums + 4 * channels * 4, dots = bias_sums + 4 * channels * 4,
+                       rates = dots + parts * 64 * 8;
+  static_assert(rates + warps * 4 <= levels + level_places && 64 * channels * 4 <= level_places);
+  static constexpr int edges = levels + level_places;
+  static constexpr int rows = edges + 2 * 4 * channels * 4;
+  static constexpr int gamma = rows + 64 * sizeof(RowScale);
+  static constexpr int barrier = gamma + channels * 4;
   static constexpr int bytes = barrier + 16;
-  static_assert(bytes <= 227 * 1024);
+  static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
 
 template <class E, int padded_k>
-struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> {
-  using Input = Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>>;
-  using L = Gdn2ChannelsLayout<padded_k>;
+struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
+  using Input = Gdn2Input<E, padded_k, Gdn2ChannelsLayout>;
+  using L = Gdn2ChannelsLayout;
   using Input::address, Input::image, Input::memory;
 
   const Gdn2Channels& arguments;
@@ -59,7 +58,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
     const bool unit = activations().l2_norm;
     part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key, unit ? 1.0f : 1.0f / query};
   }
-  /// dP and dL from fragments to tiles; blocks above the diagonal are never read.
+  /// dP and dL from fragments to blocks, but for those above the diagonal.
   __device__ void read_scores(int warp) const {
     const uint4* const from =
         reinterpret_cast<const uint4*>(static_cast<const char*>(arguments.between.scores) +
@@ -70,25 +69,12 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
       const int task = i * L::warps + warp, which = task / 16, row = task / 4 % 4, column = task % 4;
       if (column > row) continue;
       const uint4 x = from[((which * 4 + row) * 4 + column) * 32];
-      store_a(address(L::scores + which * panel_bytes), strip_rows * row, strip_rows * column,
-              {x.x, x.y, x.z, x.w});
-    }
-  }
-  /// q and k of length 1 in place, b o k beside b: eight rows from `begin` of the strip.
-  template <bool plain>
-  __device__ void normalise_rows(const Strip& own, int begin) const {
-#pragma unroll
-    for (int n = 0; n < strip_rows / 2; ++n) {
-      const int i = begin + n;
-      const float2 norms = *reinterpret_cast<const float2*>(&own.scale(i));  // key, query
-      const float2 key = own.load<E>(own.k, i) * norms.x, b = own.load<E>(L::b, i);
-      own.store<Half>(own.k, i, key);
-      own.store<Half>(own.q, i, own.load<E>(own.q, i) * norms.y);
-      own.store<Half>(own.b, i, (plain ? b : erase_gate(activations().beta, b)) * key);
+      store_matrices(address(L::scores) + score_block(which, row, column) + score_rows(),
+                     {x.x, x.y, x.z, x.w});
     }
   }
   __device__ float2* decay_at(const Strip& own, int i) const {
-    return part<float2>(L::decays) + (strip_rows * own.strip + i) * (padded_k / 2) + own.channel / 2;
+    return part<float2>(L::decays) + (strip_rows * own.strip + i) * (L::channels / 2) + own.channel / 2;
   }
   /// Half of a strip's decays to where both of its threads find them.
   __device__ void share_decays(const Strip& own, int begin) const {
@@ -98,18 +84,10 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
     for (int i = 0; i < strip_rows / 2; ++i)
       *decay_at(own, begin + i) = make_float2(exp2_fast(decay[i].x), exp2_fast(decay[i].y));
   }
-  __device__ StripFactors factors(const Strip& own) const {
-    const float2* const edges = part<float2>(L::edges) + own.channel / 2;
-    float2 first[4], rest[4];
-#pragma unroll
-    for (int s = 0; s < 4; ++s)
-      first[s] = edges[s * (padded_k / 2)], rest[s] = edges[(4 + s) * (padded_k / 2)];
-    return strip_factors(first, rest, own.strip);
-  }
   __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], int levels) const {
     stage_level<8>(own, decay, levels);
     stage_level<4>(own, decay, levels + level_bytes);
-    const StripFactors f = factors(own);
+    const StripFactors f = this->factors(own);
     stage_join<true>(own, decay, f, L::far);
     if (own.strip == 0) *reinterpret_cast<float2*>(part<float>(L::gamma) + own.channel) = f.gamma;
     float2 past = f.before;
@@ -122,7 +100,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
   __device__ void stage_second(const Strip& own, const float2 (&decay)[strip_rows], int levels) const {
     stage_level<2>(own, decay, levels + 2 * level_bytes);
     stage_level<1>(own, decay, levels + 3 * level_bytes);
-    const StripFactors f = factors(own);
+    const StripFactors f = this->factors(own);
     stage_join<false>(own, decay, f, L::near);
     float2 rest = f.next * f.after;
 #pragma unroll
@@ -131,20 +109,14 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
       own.store<Bf16>(L::rest, i, rest);
     }
   }
-  __device__ static int level_tile(int strip, int channel) {
-    return L::levels + (strip * (padded_k / 64) + channel / 64) * 4 * level_bytes;
+  __device__ static int level_tile(int strip) {
+    return L::levels + strip * 4 * level_bytes;
   }
   /// Everything up to the factors; two threads share a strip of two channels.
   __device__ void begin(int warp) const {
-    constexpr int half_warps = L::warps / 2, panels = padded_k / 64;
-    const int second = warp / half_warps, pair = warp % half_warps;
-    const Strip own{memory,
-                    L::k,
-                    L::q,
-                    L::erase,
-                    part<RowScale>(L::rows),
-                    pair / panels,
-                    64 * (pair % panels) + 2 * static_cast<int>(threadIdx.x % 32)};
+    constexpr int half_warps = L::warps / 2;
+    const int second = warp / half_warps, strip = warp % half_warps, lane = threadIdx.x % 32;
+    const Strip own{memory, L::k, L::q, L::erase, part<RowScale>(L::rows), strip, 2 * lane};
     share_decays(own, 8 * second);
     if (member == 0) dependency_wait();
     if (threadIdx.x < 64) read_norms();
@@ -154,24 +126,13 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout<padded_k>> 
     float2 decay[strip_rows];
 #pragma unroll
     for (int i = 0; i < strip_rows; ++i) decay[i] = *decay_at(own, i);
-    if (second == 0) {
-      float2 rest = decay[1];
-#pragma unroll
-      for (int i = 2; i < strip_rows; ++i) rest = rest * decay[i];
-      float2* const edges = part<float2>(L::edges) + own.strip * (padded_k / 2) + own.channel / 2;
-      edges[0] = decay[0];
-      edges[2 * padded_k] = rest;
-    }
-    if (activations().beta == Beta::plain) {
-      normalise_rows<true>(own, 8 * second);
-    } else {
-      normalise_rows<false>(own, 8 * second);
-    }
+    if (second == 0) this->note_edges(decay, own);
+    normalise<E>(own, L::b, activations().beta, batch_rows * second);
     __syncthreads();  // the decays are read, their place is free
     if (second == 0) {
-      stage_first(own, decay, level_tile(own.strip, own.channel));
+      stage_first(own, decay, level_tile(own.strip));
     } else {
-      stage_second(own, decay, level_tile(own.strip, own.channel));
+      stage_second(own, decay, level_tile(own.strip));
     }
     __syncthreads();
   }

@@ -15,8 +15,7 @@ using Fragment = std::uint32_t[4];
 /// d (16 x 8) = a (16 x 16) b (16 x 8) in binary16.
 __device__ __forceinline__ void multiply_first(float (&d)[4], const Fragment& a, std::uint32_t b0,
                                                std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%10,%10,%10,%10};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
@@ -24,9 +23,9 @@ __device__ __forceinline__ void multiply_first(float (&d)[4], const Fragment& a,
 /// d (16 x 8) = a (16 x 8) b (8 x 8): rows 0 to 7 of a in a0, rows 8 to 15 in a1.
 __device__ __forceinline__ void multiply_first(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                                std::uint32_t b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
-               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-               : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
 }
 
 /// Which of the elements (i, j) and (i, j + 1) of a strip's 16 x 16 block belong to a level, i upper and j lower; or
@@ -39,6 +38,28 @@ __device__ __forceinline__ std::uint32_t level_mask(unsigned row, unsigned colum
   const bool first = transposed ? belongs(column, row) : belongs(row, column),
              second = transposed ? belongs(column + 1, row) : belongs(row, column + 1);
   return (first ? 0xffffu : 0u) | (second ? 0xffff0000u : 0u);
+}
+
+/// dP and dL (which = 0, 1) as blocks of 16 x 16 with j <= i, a 16-byte unit h of row i at unit h ^ (i / 4 % 2): free of
+/// bank conflicts, by rows and by columns.
+constexpr int score_block_bytes = 512, score_bytes = 10 * score_block_bytes;
+__device__ __forceinline__ int score_block(int which, int row, int column) {
+  return which * score_bytes + (row * (row + 1) / 2 + column) * score_block_bytes;
+}
+__device__ __forceinline__ unsigned score_unit(unsigned i, unsigned h) {
+  return i * 32 + ((h ^ i / 4 % 2) << 4);
+}
+/// What a lane adds to a block's address: as rows_first and columns_first of a tile.
+__device__ __forceinline__ unsigned score_rows() {
+  const unsigned lane = threadIdx.x % 32;
+  return score_unit(lane % 16, lane / 16);
+}
+__device__ __forceinline__ unsigned score_columns() {
+  const unsigned lane = threadIdx.x % 32;
+  return score_unit(lane % 8 + 8 * (lane / 16), lane / 8 % 2);
+}
+__device__ __forceinline__ int score_offset(unsigned i, unsigned j) {
+  return score_block(0, i / 16, j / 16) + score_unit(i % 16, j % 16 / 8) + 2 * (j % 8);
 }
 
 /// The sums of a warp.
@@ -83,8 +104,8 @@ __device__ __forceinline__ void stage_join(const Strip& own, const float2 (&deca
   }
 }
 
-/// The work of a warp: tiles of k, q and b o k (rows of length 1, binary16) as in Strip, dP and dL at byte offset
-/// `scores`, as two tiles.
+/// The work of a warp: tiles of k, q and b o k (rows of length 1, binary16) as in Strip, the blocks of dP and dL at byte
+/// offset `scores`.
 struct GradientStrip {
   unsigned char* memory;
   int k, q, b, scores;
@@ -98,10 +119,10 @@ struct LevelGradients {
   __device__ int channels(int g) const { return own.first + 16 * g; }
   __device__ int level_channels(int g) const { return own.first % 64 + 16 * g; }
   __device__ void block(Fragment& a, int which, int row, int column) const {
-    load_a(a, at(own.scores) + which * panel_bytes, strip_rows * row, strip_rows * column);
+    load_matrices(a, at(own.scores) + score_block(which, row, column) + score_rows());
   }
   __device__ void block_transposed(Fragment& a, int which, int row, int column) const {
-    load_a_transposed(a, at(own.scores) + which * panel_bytes, strip_rows * row, strip_rows * column);
+    load_matrices_transposed(a, at(own.scores) + score_block(which, row, column) + score_columns());
   }
   /// Rows of a strip as B operand, times factors.
   __device__ void rows(Fragment& b, int tile, int strip, int g, const Fragment& factors) const {

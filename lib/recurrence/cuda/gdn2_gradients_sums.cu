@@ -15,8 +15,11 @@ __global__ void sum_partials(const Gdn2Channels a, float* d_a_log, float* d_dt_b
   float sum = 0.0f;
   const std::int64_t slots = a.input.chunks.slots();
   if (rate) {
+    const int blocks = gdn2_channel_blocks(key_dim);
     for (std::int64_t slot = threadIdx.x; slot < slots; slot += 256) {
-      if (a.input.chunks.at(slot).rows > 0) sum += a.rate_partials[slot * a.input.gate_heads + head];
+      if (a.input.chunks.at(slot).rows == 0) continue;
+      const float* const from = a.rate_partials + (slot * a.input.gate_heads + head) * blocks;
+      for (int block = 0; block < blocks; ++block) sum += from[block];
     }
   } else if (channel < key_dim) {
     for (std::int64_t slot = warp; slot < slots; slot += 8) {

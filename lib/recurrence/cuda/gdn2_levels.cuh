@@ -39,9 +39,8 @@ struct Strip {
   /// Byte offset in a tile of 64 rows: unit_offset, told the compiler in few instructions.
   __device__ std::uint32_t at(int i) const { return (first ^ (i % 8 * 16u)) + i * 128u; }
   __device__ const RowScale& scale(int i) const { return rows[strip_rows * strip + i]; }
-  template <class E>
-  __device__ float2 load(int tile, int i) const {
-    return unpack<E>(*reinterpret_cast<const std::uint32_t*>(memory + tile + at(i)));
+  __device__ std::uint32_t raw(int tile, int i) const {
+    return *reinterpret_cast<const std::uint32_t*>(memory + tile + at(i));
   }
   template <class E>
   __device__ void store(int tile, int i, float2 x) const {
@@ -59,24 +58,36 @@ __device__ __forceinline__ void multiply_halves(std::uint32_t (&x)[4], const std
   for (int i = 0; i < 4; ++i) x[i] = multiply_halves(x[i], y[i]);
 }
 
-/// The thread's elements of the three tiles, in place.
+/// Rows that a thread reads before it writes any: the compiler cannot know that places differ, and would wait for every
+/// row's loads one by one.
+constexpr int batch_rows = 8;
+
+/// From row `begin` of the strip: k, q and b o k of length 1 to their tiles; b is read from the tile `raw_b`.
 template <class E, bool plain>
-__device__ __forceinline__ void normalise_elements(const Strip& own, Beta beta) {
+__device__ __forceinline__ void normalise_batch(const Strip& own, int raw_b, Beta beta, int begin) {
+  std::uint32_t k[batch_rows], q[batch_rows], b[batch_rows];
+  float2 norms[batch_rows];  // key, query
 #pragma unroll
-  for (int i = 0; i < strip_rows; ++i) {
-    const float2 norms = *reinterpret_cast<const float2*>(&own.scale(i));  // key, query
-    const float2 key = own.load<E>(own.k, i) * norms.x, b = own.load<E>(own.b, i);
+  for (int n = 0; n < batch_rows; ++n) {
+    const int i = begin + n;
+    k[n] = own.raw(own.k, i), q[n] = own.raw(own.q, i), b[n] = own.raw(raw_b, i);
+    norms[n] = *reinterpret_cast<const float2*>(&own.scale(i));
+  }
+#pragma unroll
+  for (int n = 0; n < batch_rows; ++n) {
+    const int i = begin + n;
+    const float2 key = unpack<E>(k[n]) * norms[n].x, gate = unpack<E>(b[n]);
     own.store<Half>(own.k, i, key);
-    own.store<Half>(own.q, i, own.load<E>(own.q, i) * norms.y);
-    own.store<Half>(own.b, i, (plain ? b : erase_gate(beta, b)) * key);
+    own.store<Half>(own.q, i, unpack<E>(q[n]) * norms[n].y);
+    own.store<Half>(own.b, i, (plain ? gate : erase_gate(beta, gate)) * key);
   }
 }
 template <class E>
-__device__ __forceinline__ void normalise(const Strip& own, Beta beta) {
+__device__ __forceinline__ void normalise(const Strip& own, int raw_b, Beta beta, int begin) {
   if (beta == Beta::plain) {
-    normalise_elements<E, true>(own, beta);
+    normalise_batch<E, true>(own, raw_b, beta, begin);
   } else {
-    normalise_elements<E, false>(own, beta);
+    normalise_batch<E, false>(own, raw_b, beta, begin);
   }
 }
 
@@ -209,18 +220,36 @@ __device__ __forceinline__ void decay_rows(const Strip& own, const float2 (&deca
                                            const StripFactors& f, float scale) {
   float2 erase = f.before, query = f.before * scale;
 #pragma unroll
-  for (int i = 0; i < strip_rows; ++i) {
-    if (i > 0) erase = erase * decay[i], query = query * decay[i];
-    const float2 back =
-        normalised ? make_float2(1.0f, 1.0f) : *reinterpret_cast<const float2*>(&own.scale(i).key_back);
-    own.store<E>(own.b, i, own.load<Half>(own.b, i) * erase * back.x);
-    own.store<E>(own.q, i, own.load<Half>(own.q, i) * query * back.y);
+  for (int begin = 0; begin < strip_rows; begin += batch_rows) {
+    std::uint32_t b[batch_rows], q[batch_rows];
+    float2 back[batch_rows];
+#pragma unroll
+    for (int n = 0; n < batch_rows; ++n) {
+      const int i = begin + n;
+      b[n] = own.raw(own.b, i), q[n] = own.raw(own.q, i);
+      back[n] =
+          normalised ? make_float2(1.0f, 1.0f) : *reinterpret_cast<const float2*>(&own.scale(i).key_back);
+    }
+#pragma unroll
+    for (int n = 0; n < batch_rows; ++n) {
+      const int i = begin + n;
+      if (i > 0) erase = erase * decay[i], query = query * decay[i];
+      own.store<E>(own.b, i, unpack<Half>(b[n]) * erase * back[n].x);
+      own.store<E>(own.q, i, unpack<Half>(q[n]) * query * back[n].y);
+    }
   }
   float2 restored = f.next * f.after;
 #pragma unroll
-  for (int i = strip_rows - 1; i >= 0; --i) {
-    if (i < strip_rows - 1) restored = restored * decay[i + 1];
-    own.store<Half>(own.k, i, own.load<Half>(own.k, i) * restored);
+  for (int end = strip_rows; end > 0; end -= batch_rows) {
+    std::uint32_t k[batch_rows];
+#pragma unroll
+    for (int n = 0; n < batch_rows; ++n) k[n] = own.raw(own.k, end - 1 - n);
+#pragma unroll
+    for (int n = 0; n < batch_rows; ++n) {
+      const int i = end - 1 - n;
+      if (i < strip_rows - 1) restored = restored * decay[i + 1];
+      own.store<Half>(own.k, i, unpack<Half>(k[n]) * restored);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recurrence/cuda/gdn2_prepare.cuh"
 
+#include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_input.cuh"
 #include "recurrence/cuda/wgmma.cuh"
 
@@ -18,16 +19,8 @@ struct Block : Gdn2Input<E, padded_k> {
   __device__ T* part(int offset) const {
     return Input::template part<T>(offset);
   }
-  __device__ StripFactors factors(const Strip& own) const {
-    const float2* const edges = part<float2>(L::edges) + own.channel / 2;
-    float2 first[4], rest[4];
-#pragma unroll
-    for (int s = 0; s < 4; ++s)
-      first[s] = edges[s * (padded_k / 2)], rest[s] = edges[(4 + s) * (padded_k / 2)];
-    return strip_factors(first, rest, own.strip);
-  }
-
   /// Diagonal of the products of the strip's rows of two tiles; true on the lanes that hold it (rows i and i + 8).
+  template <class Operand>
   __device__ bool row_products(float (&result)[2], int left, int right, int strip) const {
     float d[2][4] = {};
 #pragma unroll
@@ -35,8 +28,8 @@ struct Block : Gdn2Input<E, padded_k> {
       std::uint32_t x[4], y[4];
       load_a(x, address(left), strip_rows * strip, 16 * s);
       load_b(y, address(right), strip_rows * strip, 16 * s);
-      multiply_add<E>(d[0], x, y[0], y[1]);
-      multiply_add<E>(d[1], x, y[2], y[3]);
+      multiply_add<Operand>(d[0], x, y[0], y[1]);
+      multiply_add<Operand>(d[1], x, y[2], y[3]);
     }
     const int i = threadIdx.x % 32 / 4;
     result[0] = i % 2 ? d[0][1] : d[0][0], result[1] = i % 2 ? d[1][3] : d[1][2];
@@ -55,10 +48,10 @@ struct Block : Gdn2Input<E, padded_k> {
         rows[i + 8 * n].*back = a.activations.l2_norm ? 1.0f : 1.0f / norm;
       }
     };
-    if (half == 0 && row_products(products, L::k, L::k, strip)) norms(&RowScale::key, &RowScale::key_back);
+    if (half == 0 && row_products<E>(products, L::k, L::k, strip)) norms(&RowScale::key, &RowScale::key_back);
     if (half == L::halves - 1) {
-      if (row_products(products, L::q, L::q, strip)) norms(&RowScale::query, &RowScale::query_back);
-      if (row_products(products, L::q, L::k, strip)) {
+      if (row_products<E>(products, L::q, L::q, strip)) norms(&RowScale::query, &RowScale::query_back);
+      if (row_products<E>(products, L::q, L::k, strip)) {
         part<float>(L::diagonal)[i] = products[0], part<float>(L::diagonal)[i + 8] = products[1];
       }
     }
@@ -187,8 +180,8 @@ struct Block : Gdn2Input<E, padded_k> {
     dependency_launch();
     write_rows(own.strip, half);
     __syncthreads();
-    if (a.sums != nullptr) this->finish_sums(own);
-    normalise<E>(own, a.activations.beta);
+    normalise<E>(own, L::b, a.activations.beta, 0);
+    normalise<E>(own, L::b, a.activations.beta, batch_rows);
     float levels[4][4];
     multiply_levels<8>(levels[0], levels[1], own, decay, L::scratch + warp * 2 * level_bytes);
     multiply_levels<2>(levels[2], levels[3], own, decay, L::scratch + warp * 2 * level_bytes);
@@ -200,7 +193,7 @@ struct Block : Gdn2Input<E, padded_k> {
       }
     }
     __syncthreads();  // the levels' factors are free
-    stage_joins(own, decay, factors(own), L::far, L::near);
+    stage_joins(own, decay, this->factors(own), L::far, L::near);
     __syncthreads();
     JoinTask tasks[8 / warps];
 #pragma unroll
@@ -214,7 +207,7 @@ struct Block : Gdn2Input<E, padded_k> {
     }
     put_levels(levels, own.strip, half);
     if (threadIdx.x < 64) put_diagonal();
-    const StripFactors f = factors(own);  // again: cheaper than registers that hold it
+    const StripFactors f = this->factors(own);  // again: cheaper than registers that hold it
     if (own.strip == 0) *reinterpret_cast<float2*>(a.gamma + image * padded_k + own.channel) = f.gamma;
     if (a.activations.l2_norm) {
       decay_rows<E, true>(own, decay, f, a.activations.scale);
@@ -222,6 +215,37 @@ struct Block : Gdn2Input<E, padded_k> {
       decay_rows<E, false>(own, decay, f, a.activations.scale);
     }
     fence_async_proxy();
+  }
+
+  /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
+  /// carries the decay behind it, the same row of K~ that before it.
+  __device__ void note_forgetting(int warp) const {
+    const int strip = warp / L::halves, half = warp % L::halves, lane = threadIdx.x % 32;
+    float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
+    const auto squares = [&](float* to, int tile) {
+      float products[2];
+      if (!row_products<E>(products, tile, tile, strip)) return;
+      const int i = strip_rows * strip + lane / 4;
+      to[i] = products[0], to[i + 8] = products[1];
+    };
+    if (half == 0) squares(x, L::k);
+    if (half == L::halves - 1) squares(erase, L::b);
+    __syncthreads();
+    if (warp > 0) return;
+    constexpr float tiny = 0x1p-120f;  // squares may have underflowed
+    float sum = 0.0f, gamma = 0.0f;
+    for (int i = lane; i < 64; i += 32) sum += sqrtf(x[i] + tiny) * sqrtf(erase[i] + tiny);
+    constexpr int pairs = padded_k / 2;
+    for (int pair = lane; pair < pairs; pair += 32) {
+      float2 product = {1.0f, 1.0f};
+      for (int s = 0; s < 8; ++s) product = product * part<float2>(L::edges)[s * pairs + pair];
+      gamma = fmaxf(gamma, fmaxf(product.x, product.y));
+    }
+    sum = sum_warp(sum);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) gamma = fmaxf(gamma, __shfl_xor_sync(0xffffffffu, gamma, step));
+    constexpr float roundings = 1.02f;  // of the state to an operand, and of these sums
+    if (lane == 0) a.forgetting[image] = log2f(roundings * (sum + gamma));
   }
 
   /// A, X and R, once L and P are in shared memory.
@@ -279,6 +303,7 @@ struct Block : Gdn2Input<E, padded_k> {
     __syncthreads();
     store<L::tile>(a.x, L::k);
     store<panel_bytes>(a.r, L::triangle);
+    if (decides(a.segments, a.chunks, blockIdx.x)) note_forgetting(warp);
 #if defined(DELTAPORT_BULK_COPY)
     if (threadIdx.x == 0) bulk_stores_wait_read();
 #endif
@@ -294,7 +319,7 @@ __global__ void __launch_bounds__(2 * padded_k, 2)
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
   const Block<E, padded_k> block{
-      {a, maps, memory, chunk, head, head / (a.gate_heads / a.key_heads), slot * a.gate_heads + head}};
+      {a, maps, memory, chunk, head, head / (a.gate_heads / a.key_heads), slot * a.gate_heads + head, 0}};
   if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
   __syncthreads();
   block.load_tiles();

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "recurrence/cuda/arguments.hpp"
-#include "recurrence/cuda/chunks.cuh"
-#include "recurrence/cuda/tensor_map.hpp"
+#include "recurrence/cuda/movement.cuh"
 
 /// Everything of a chunk that does not depend on the state. G is the inclusive sum of log2 decays in the chunk, per
 /// channel, and all products over channels carry the decay between their two rows:
@@ -30,7 +29,10 @@ struct Gdn2Prepare {
   void* r = nullptr;        ///< R: [slots, gate heads] images of 64 x 64
   float* gamma = nullptr;   ///< [slots, gate heads, padded K]
   void* inverse = nullptr;  ///< [slots, gate heads, 2] images of 64 x 64 (A, high and low part), or null
-  float* sums = nullptr;    ///< G: [slots, gate heads, 64, padded K], or null
+  Segments segments;
+  /// [slots, gate heads]: log2 of a bound of the norm of diag(gamma) - X^T K~, what the chunk leaves of the state before
+  /// it: max gamma + sum_i |X_i| |K~_i|. For chunks that decide on segments.
+  float* forgetting = nullptr;
   float* norms = nullptr;  ///< [slots, gate heads, 2, 64]: 1 / |q|, 1 / |k|, with or without l2 norm; or null
   bool use_maps = false;   ///< the maps are valid
 };

@@ -103,12 +103,12 @@ struct Block {
     char* const to = static_cast<char*>(a.d_states) + index * L::wide;
     barriers().state.wait_ready(turn);
 #if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
+    if (thread == 0 && turn >= place.quiet) {
       store_bulk(to, state_tile(), L::wide);
       bulk_stores_wait_read();
     }
 #else
-    store_image<L::wide, group_threads>(to, state_tile(), thread);
+    if (turn >= place.quiet) store_image<L::wide, group_threads>(to, state_tile(), thread);
 #endif
     named_barrier<1, group_threads>();
     barriers().state.signal_free();
@@ -136,7 +136,7 @@ struct Block {
       if (turn < turns || turn >= stages) {
         barriers().ring.wait_empty(turn);
         if (turn < turns) load(turn, whole(turn));
-        if (turn >= stages) store_d_y(turn - stages, whole(turn - stages));
+        if (turn >= stages + place.quiet) store_d_y(turn - stages, whole(turn - stages));
         if (turn < turns) {
           load_gradient(turn, whole(turn));
           barriers().ring.signal_loads(turn);
@@ -152,8 +152,8 @@ struct Block {
     const int warp = threadIdx.x / 32;
     const std::int64_t state_at = (place.sequence * a.value_heads + place.head) * a.key_dim * a.value_dim;
     float state[n];
-    read_state<n>(state, a.d_final_state == nullptr ? nullptr : a.d_final_state + state_at, a.key_dim,
-                  a.value_dim, place.tile);
+    read_state<n>(state, a.d_final_state == nullptr || !place.last ? nullptr : a.d_final_state + state_at,
+                  a.key_dim, a.value_dim, place.tile);
     std::uint32_t operand[n / 8][4];
     as_operand<E>(operand, state);
     for (int turn = 0; turn < place.chunks; ++turn) {
@@ -203,7 +203,7 @@ struct Block {
       barriers().ring.signal_empty(turn);
       as_operand<E>(operand, state);
     }
-    if (a.d_initial_state != nullptr) {
+    if (a.d_initial_state != nullptr && place.first) {
       write_state<n>(state, a.d_initial_state + state_at, a.key_dim, a.value_dim, place.tile);
     }
   }
@@ -215,8 +215,10 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   dependency_wait();
   Place place;
-  find_place<Direction::reverse>(place, blockIdx.x, a.chunks, a.gate_heads, a.value_heads, a.value_dim, {},
-                                 nullptr);
+  if (!find_place<Direction::reverse>(place, blockIdx.x, a.chunks, a.gate_heads, a.value_heads, a.value_dim,
+                                      a.segments)) {
+    return;
+  }
   const Block<E, padded_k, stages> block{a, maps, place, place.key_head, memory};
   if (threadIdx.x == 0) {
     block.barriers().ring.initialise(4);
@@ -236,7 +238,8 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
 template <class E, int padded_k>
 cudaError_t launch_gdn2_reverse(const Gdn2Reverse& a, const Gdn2ReverseMaps& maps, cudaStream_t stream) {
   constexpr int stages = 3;
-  const std::int64_t blocks = std::int64_t{(a.value_dim + 63) / 64} * a.value_heads * a.chunks.sequences;
+  const std::int64_t blocks =
+      std::int64_t{(a.value_dim + 63) / 64} * a.value_heads * a.chunks.sequences * a.segments.count;
   return launch(gdn2_reverse<E, padded_k, stages>, dim3(static_cast<unsigned>(blocks)), 2 * group_threads,
                 Block<E, padded_k, stages>::bytes, Start::beside_previous, stream, a, maps);
 }

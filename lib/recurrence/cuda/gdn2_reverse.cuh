@@ -2,13 +2,11 @@
 #pragma once
 
 #include "recurrence/cuda/arguments.hpp"
-#include "recurrence/cuda/chunks.cuh"
-#include "recurrence/cuda/tensor_map.hpp"
+#include "recurrence/cuda/movement.cuh"
 
 /// The serial part of GDN2's backward pass, from the last chunk to the first. With dS^T (V x K), the gradient of the
 /// state after a chunk, in registers, 64 value columns a block:
 ///   dY^T = dS^T X^T + dO^T R      dS^T <- columns times gamma + dO^T Q~ - dY^T K~
-/// A sequence is never cut: its steps may enlarge the state.
 namespace deltaport::recurrence::cuda {
 
 struct Gdn2ReverseMaps {
@@ -18,6 +16,7 @@ struct Gdn2ReverseMaps {
 struct Gdn2Reverse {
   Chunks chunks;
   bool use_maps = false;  ///< the maps are valid
+  Segments segments;
   int gate_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
   const void* d_o = nullptr;                                                  ///< [rows, HV, V]
   const void *erase = nullptr, *query = nullptr, *x = nullptr, *r = nullptr;  ///< images, see Gdn2Prepare

@@ -2,7 +2,8 @@
 #include "recurrence/cuda/gdn2_scan.cuh"
 
 #include "recurrence/cuda/gdn2_gates.cuh"
-#include "recurrence/cuda/pipeline.cuh"
+#include "recurrence/cuda/launch.hpp"
+#include "recurrence/cuda/movement.cuh"
 #include "recurrence/cuda/state.cuh"
 #include "recurrence/cuda/wgmma.cuh"
 
@@ -29,17 +30,6 @@ template <int stages>
 struct Barriers {
   Ring<stages> ring;
   std::uint64_t ready[stages];  // S^T and Y are there
-};
-
-struct Place {
-  std::int64_t row0, slot0, sequence, length;
-  int chunks, head, gate_head, tile;  // tile: first value column
-
-  __device__ std::int64_t row(int i) const { return row0 + std::int64_t{i} * chunk_rows; }
-  __device__ int rows(int i) const {
-    const std::int64_t left = length - std::int64_t{i} * chunk_rows;
-    return static_cast<int>(left < chunk_rows ? left : chunk_rows);
-  }
 };
 
 template <class E, int padded_k, Result result, int stages>
@@ -75,7 +65,7 @@ struct Block {
 #endif
   }
   __device__ std::int64_t image(int i) const {
-    return (place.slot0 + i) * a.gate_heads + place.gate_head;
+    return (place.slot0 + i) * a.gate_heads + place.key_head;
   }
 
   /// Starts the copies of turn i, but for the tile in whose place a result lies.
@@ -131,7 +121,9 @@ struct Block {
   /// The result of turn i from shared memory to its place; its shared memory is free afterwards.
   __device__ void store(int i, bool whole) const {
     const int thread = threadIdx.x % group_threads;
-    if constexpr (S::output) {
+    if (i < place.quiet) {
+      // nothing to keep
+    } else if constexpr (S::output) {
       store_output(i, whole, thread);
     } else {
       const std::int64_t tiles = (a.value_dim + 63) / 64;
@@ -214,8 +206,8 @@ struct Block {
     const int warp = threadIdx.x / 32;
     const std::int64_t state_at = (place.sequence * a.value_heads + place.head) * a.key_dim * a.value_dim;
     float state[n];
-    read_state<n>(state, a.initial_state == nullptr ? nullptr : a.initial_state + state_at, a.key_dim,
-                  a.value_dim, place.tile);
+    read_state<n>(state, a.initial_state == nullptr || !place.first ? nullptr : a.initial_state + state_at,
+                  a.key_dim, a.value_dim, place.tile);
     std::uint32_t operand[n / 8][4];
     as_operand<E>(operand, state);
     for (int i = 0; i < place.chunks; ++i) {
@@ -256,7 +248,7 @@ struct Block {
       barriers().ring.signal_empty(i);
       as_operand<E>(operand, state);
     }
-    if (a.final_state != nullptr) {
+    if (a.final_state != nullptr && place.last) {
       write_state<n>(state, a.final_state + state_at, a.key_dim, a.value_dim, place.tile);
     }
   }
@@ -301,24 +293,18 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
     gdn2_scan(const Gdn2Scan a, const __grid_constant__ Gdn2ScanMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
   using B = Block<E, padded_k, result, stages>;
-  const int tiles = (a.value_dim + 63) / 64;
+  dependency_wait();
   Place place;
-  place.tile = static_cast<int>(blockIdx.x % tiles) * 64;
-  const std::int64_t sequence_head = blockIdx.x / tiles;
-  place.head = static_cast<int>(sequence_head % a.value_heads);
-  place.sequence = sequence_head / a.value_heads;
-  place.gate_head = place.head / (a.value_heads / a.gate_heads);
-  place.row0 = a.chunks.begin(static_cast<int>(place.sequence));
-  place.length = a.chunks.length(static_cast<int>(place.sequence));
-  place.slot0 = a.chunks.first_slot(static_cast<int>(place.sequence));
-  place.chunks = static_cast<int>((place.length + chunk_rows - 1) / chunk_rows);
+  if (!find_place<Direction::forward>(place, blockIdx.x, a.chunks, a.gate_heads, a.value_heads, a.value_dim,
+                                      a.segments)) {
+    return;
+  }
   const B block{a, maps, place, memory};
   if (threadIdx.x == 0) {
     block.barriers().ring.initialise(B::outputs > 0 ? 8 : 4);
     for (std::uint64_t& ready : block.barriers().ready) barrier_init(&ready, group_threads / 32);
   }
   __syncthreads();
-  dependency_wait();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (group == 0) {
@@ -336,15 +322,12 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
 }
 
 template <class E, int padded_k, Result result, int stages>
-cudaError_t launch(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaStream_t stream) {
+cudaError_t start(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaStream_t stream) {
   using B = Block<E, padded_k, result, stages>;
-  const auto kernel = gdn2_scan<E, padded_k, result, stages>;
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, B::bytes);
-  if (error != cudaSuccess) return error;
   const std::int64_t tiles = (a.value_dim + 63) / 64;
-  const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences;
-  kernel<<<static_cast<unsigned>(blocks), B::groups * group_threads, B::bytes, stream>>>(a, maps);
-  return cudaGetLastError();
+  const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences * a.segments.count;
+  return launch(gdn2_scan<E, padded_k, result, stages>, dim3(static_cast<unsigned>(blocks)),
+                B::groups * group_threads, B::bytes, Start::beside_previous, stream, a, maps);
 }
 
 }  // namespace
@@ -357,11 +340,11 @@ cudaError_t launch_gdn2_scan(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaSt
     error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error != cudaSuccess) return error;
   if (shared >= 227 * 1024) {
-    return a.o != nullptr ? launch<E, padded_k, Result::output, 3>(a, maps, stream)
-                          : launch<E, padded_k, Result::state, 4>(a, maps, stream);
+    return a.o != nullptr ? start<E, padded_k, Result::output, 3>(a, maps, stream)
+                          : start<E, padded_k, Result::state, 4>(a, maps, stream);
   }
-  return a.o != nullptr ? launch<E, padded_k, Result::output, 2>(a, maps, stream)
-                        : launch<E, padded_k, Result::state, 3>(a, maps, stream);
+  return a.o != nullptr ? start<E, padded_k, Result::output, 2>(a, maps, stream)
+                        : start<E, padded_k, Result::state, 3>(a, maps, stream);
 }
 
 template cudaError_t launch_gdn2_scan<Bf16, 64>(const Gdn2Scan&, const Gdn2ScanMaps&, cudaStream_t);

@@ -61,21 +61,27 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   use_maps = use_maps && values(gradient_maps.d_o, a.d_o);
   gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v, gradient_maps.d_y = maps.o;
 
-  GdnPrepare prepare{chunks, f.activations, sizes.key_heads, sizes.value_heads, sizes.key_dim, f.q,
-                     f.k,    f.g,           f.beta,          f.raw_gate,        f.raw_beta,    p.x,
-                     p.r,    p.inverse,     p.factors,       p.forgetting,      use_maps};
+  GdnPrepare prepare;
+  prepare.chunks = chunks, prepare.activations = f.activations, prepare.use_maps = use_maps;
+  prepare.key_heads = sizes.key_heads, prepare.value_heads = sizes.value_heads;
+  prepare.key_dim = sizes.key_dim;
+  prepare.q = f.q, prepare.k = f.k, prepare.g = f.g, prepare.beta = f.beta;
+  prepare.raw_gate = f.raw_gate, prepare.raw_beta = f.raw_beta;
+  prepare.x = p.x, prepare.r = p.r, prepare.inverse = p.inverse;
+  prepare.factors = p.factors, prepare.forgetting = p.forgetting;
+  prepare.resident = resident_prepare_blocks();
   error = launch_gdn_prepare<E, padded_k>(prepare, maps, stream);
   if (error != cudaSuccess) return error;
 
   const std::int64_t scans = std::int64_t{(sizes.value_dim + 63) / 64} * sizes.value_heads * sizes.sequences;
-  const Segments segments =
-      choose_segments(scans, chunks.chunks_per_sequence, processors(), f.activations.l2_norm);
+  Segments segments = choose_segments(scans, chunks.chunks_per_sequence, processors(), f.activations.l2_norm);
+  segments.forgetting = p.forgetting, segments.heads = sizes.value_heads;
   Scan scan;
   scan.chunks = chunks, scan.use_maps = use_maps;
   scan.key_heads = sizes.key_heads, scan.value_heads = sizes.value_heads;
   scan.key_dim = sizes.key_dim, scan.value_dim = sizes.value_dim;
   scan.k = f.k, scan.v = f.v, scan.x = p.x, scan.factors = p.factors;
-  scan.segments = segments, scan.forgetting = p.forgetting;
+  scan.segments = segments;
   scan.initial_state = f.initial_state, scan.states = p.states;
   error = launch_gdn_scan<E, padded_k>(scan, maps, stream);
   if (error != cudaSuccess) return error;
@@ -86,7 +92,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   reverse.key_dim = sizes.key_dim, reverse.value_dim = sizes.value_dim;
   reverse.q = f.q, reverse.k = f.k, reverse.d_o = a.d_o, reverse.x = p.x, reverse.r = p.r;
   reverse.factors = p.factors, reverse.d_final_state = a.d_final_state;
-  reverse.segments = segments, reverse.forgetting = p.forgetting;
+  reverse.segments = segments;
   reverse.d_y = p.d_y, reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
   TileMaps reverse_maps = maps;
   reverse_maps.v = gradient_maps.d_o;

@@ -40,36 +40,26 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
       make_tensor_map(maps.k, a.element, a.k, rows, a.sizes.key_heads, a.sizes.key_dim) &&
       make_tensor_map(maps.v, a.element, a.v, rows, a.sizes.value_heads, a.sizes.value_dim) &&
       make_tensor_map(maps.o, a.element, a.o, rows, a.sizes.value_heads, a.sizes.value_dim);
-  GdnPrepare prepare{chunks,
-                     a.activations,
-                     a.sizes.key_heads,
-                     a.sizes.value_heads,
-                     a.sizes.key_dim,
-                     a.q,
-                     a.k,
-                     a.g,
-                     a.beta,
-                     a.raw_gate,
-                     a.raw_beta,
-                     p.x,
-                     p.r,
-                     nullptr,
-                     p.factors,
-                     p.forgetting,
-                     4 * processors(),
-                     use_maps};
+  GdnPrepare prepare;
+  prepare.chunks = chunks, prepare.activations = a.activations, prepare.use_maps = use_maps;
+  prepare.key_heads = a.sizes.key_heads, prepare.value_heads = a.sizes.value_heads;
+  prepare.key_dim = a.sizes.key_dim;
+  prepare.q = a.q, prepare.k = a.k, prepare.g = a.g, prepare.beta = a.beta;
+  prepare.raw_gate = a.raw_gate, prepare.raw_beta = a.raw_beta;
+  prepare.x = p.x, prepare.r = p.r, prepare.factors = p.factors, prepare.forgetting = p.forgetting;
+  prepare.resident = resident_prepare_blocks();
   if (cudaError_t e = launch_gdn_prepare<E, padded_k>(prepare, maps, stream); e != cudaSuccess) return e;
   const std::int64_t scans =
       std::int64_t{(a.sizes.value_dim + 63) / 64} * a.sizes.value_heads * a.sizes.sequences;
-  const Segments segments =
-      choose_segments(scans, chunks.chunks_per_sequence, processors(), a.activations.l2_norm);
+  Segments segments = choose_segments(scans, chunks.chunks_per_sequence, processors(), a.activations.l2_norm);
+  segments.forgetting = p.forgetting, segments.heads = a.sizes.value_heads;
   Scan scan;
   scan.chunks = chunks;
   scan.use_maps = use_maps;
   scan.key_heads = a.sizes.key_heads, scan.value_heads = a.sizes.value_heads;
   scan.key_dim = a.sizes.key_dim, scan.value_dim = a.sizes.value_dim;
   scan.q = a.q, scan.k = a.k, scan.v = a.v, scan.x = p.x, scan.r = p.r, scan.factors = p.factors;
-  scan.segments = segments, scan.forgetting = p.forgetting;
+  scan.segments = segments;
   scan.initial_state = a.initial_state, scan.o = a.o, scan.final_state = a.final_state;
   if (cudaError_t e = launch_gdn_scan<E, padded_k>(scan, maps, stream); e != cudaSuccess) return e;
   return launch_zero_uncovered(chunks, a.o, std::int64_t{2} * a.sizes.value_heads * a.sizes.value_dim,

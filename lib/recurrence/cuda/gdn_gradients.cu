@@ -74,8 +74,7 @@ struct Block : BlockBase<E, padded_k> {
 
       float d_p[32];
       std::uint32_t operand[4][4];
-      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
-      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse) + panel_bytes);
+      this->template add_right_parts<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
       {
         float m[32];
         for_entries([&](int j, int part, int column) {
@@ -131,13 +130,14 @@ struct Block : BlockBase<E, padded_k> {
       if (lane == 0) sum(sum_states)[warp] = states;
       named_barrier<sync_all, threads>();
 
-      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x));
-      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse) + panel_bytes, at(L::d_x));
+      this->template add_left_parts<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
       named_barrier<sync_m, 2 * group_threads>();
       this->template add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
-      this->template add_tiles<Tile::by_rows, Tile::by_columns>(dk, at(L::h), at(L::k));
-      this->template add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::h) + panel_bytes, at(L::k));
+      Base::add_all(dk, [&] {
+        multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, at(L::h), at(L::k), true);
+        multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, at(L::h) + panel_bytes, at(L::k), true);
+      });
       if (member + 1 == group) {
         this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s),
                                               a.dk);
@@ -288,13 +288,13 @@ struct Block : BlockBase<E, padded_k> {
 
     float scores[32];  // P A
     named_barrier<sync_p, 2 * group_threads>();
-    this->template add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
-    this->template add_tiles<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse) + panel_bytes);
+    this->template add_right_parts<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
     for_entries([&](int j, int part, int column) {
       const float difference = decay[row + 8 * part] - decay[column];
       const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
       d_r[j] = column <= row + 8 * part ? d * d_r[j] : 0.0f;
-      scores[j] *= d_r[j];  // N: the same number in the row and the column sum, where they cancel
+      // N: the same number in the row and the column sum, where they cancel. A row with itself has no decay.
+      scores[j] *= column < row + 8 * part ? d_r[j] : 0.0f;
       sums[part] += scores[j];
     });
     sum_columns(scores, sum(sum_column + warp));
@@ -315,9 +315,11 @@ struct Block : BlockBase<E, padded_k> {
       d_a[j] = column <= row + 8 * part ? d_a[j] + d_e[j * group_threads] : 0.0f;
     });
     split_operand<E>(upper, rest, d_a);
-    this->template add<Tile::by_rows>(d_a, upper, high, false);
-    this->template add<Tile::by_rows>(d_a, upper, low);
-    this->template add<Tile::by_rows>(d_a, rest, high);
+    Base::add_all(d_a, [&] {
+      multiply<E, Tile::by_rows>(d_a, upper, high, false);
+      multiply<E, Tile::by_rows>(d_a, upper, low, true);
+      multiply<E, Tile::by_rows>(d_a, rest, high, true);
+    });
     split_operand<E>(upper, rest, d_a);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
@@ -326,9 +328,11 @@ struct Block : BlockBase<E, padded_k> {
     }
     fence_async_proxy();
     named_barrier<sync_gates_group, group_threads>();
-    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h), false);
-    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, high, at(L::h) + panel_bytes);
-    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, low, at(L::h));
+    Base::add_all(d_a, [&] {
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h), false);
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h) + panel_bytes, true);
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, low, at(L::h), true);
+    });
     float kk[32];
     gram(kk, at(L::k), at(L::k));
     float h[32];
@@ -350,6 +354,7 @@ struct Block : BlockBase<E, padded_k> {
     float through_x = 0.0f, column = 0.0f;
 #pragma unroll
     for (int w = 0; w < 4; ++w) through_x += sum(sum_column_x + w)[t], column += sum(sum_column + w)[t];
+    if (t == chunk.rows - 1) through_x = 0.0f;  // no decay between it and the state
     float d_sum = sum(sum_query)[t] + sum(sum_row)[t] - column - through_x;
     // What depends on the decay of the whole chunk belongs to the last row.
     float* const shared = sum(sum_states) + 8;

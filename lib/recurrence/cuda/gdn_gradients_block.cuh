@@ -121,6 +121,33 @@ struct BlockBase {
     }
   }
 
+  /// Adds several products at once: issue() starts them, one after the other, with the same accumulator.
+  template <int n, class Issue>
+  __device__ static void add_all(float (&d)[n], Issue issue) {
+    hold(d);
+    products_begin();
+    issue();
+    products_commit();
+    products_wait<0>();
+    hold(d);
+  }
+  /// A product with both parts of a split matrix.
+  template <Tile left, Tile right, int n>
+  __device__ static void add_right_parts(float (&d)[n], std::uint32_t a, std::uint32_t parts,
+                                         bool accumulate) {
+    add_all(d, [&] {
+      multiply_tiles<E, left, right, 4>(d, a, parts, accumulate);
+      multiply_tiles<E, left, right, 4>(d, a, parts + panel_bytes, true);
+    });
+  }
+  template <Tile left, Tile right, int n>
+  __device__ static void add_left_parts(float (&d)[n], std::uint32_t parts, std::uint32_t b,
+                                        bool accumulate) {
+    add_all(d, [&] {
+      multiply_tiles<E, left, right, 4>(d, parts, b, accumulate);
+      multiply_tiles<E, left, right, 4>(d, parts + panel_bytes, b, true);
+    });
+  }
   /// d = rows times `tile`^T, both 64 x K.
   __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
     add_tiles<Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);

@@ -83,10 +83,13 @@ __device__ void write_gate_gradients(const GdnGradients& a, const Chunk& chunk, 
   if (inside) {
     float x = to_float(static_cast<const E*>(a.raw_gate)[at]);
     if (act.dt_bias != nullptr) x += act.dt_bias[head];
-    const float rate = act.a_log == nullptr ? 1.0f : expf(act.a_log[head]);
+    const float rate = rate_of(act, head);
+    // A gate that forgets all has no gradient; what roundings leave would meet a slope as large as the gate.
+    const float natural = log_decay(act.gate, x, rate, act.gate_lower_bound);
+    if (natural < lowest_log_decay) dg = 0.0f;
     const float slope = log_decay_slope(act.gate, x, rate, act.gate_lower_bound);
-    d_bias = dg * slope;
-    d_rate = act.gate == Gate::softplus ? dg * log_decay(act.gate, x, rate, 0.0f) : d_bias * x;
+    d_bias = pass_on(dg, slope);
+    d_rate = act.gate == Gate::softplus ? pass_on(dg, natural) : pass_on(d_bias, x);
     static_cast<E*>(a.d_raw_gate)[at] = from_float<E>(d_bias);
   }
   if (a.partials == nullptr) return;

@@ -120,7 +120,7 @@ __device__ void write_factors(const GdnPrepare& a, const Chunk& chunk, int head,
     float natural = gates.decay;
     if (a.activations.gate != Gate::log_decay) {
       if (a.activations.dt_bias != nullptr) natural += a.activations.dt_bias[head];
-      const float rate = a.activations.a_log == nullptr ? 1.0f : expf(a.activations.a_log[head]);
+      const float rate = rate_of(a.activations, head);
       natural = log_decay(a.activations.gate, natural, rate, a.activations.gate_lower_bound);
     }
     // NaN stays NaN: a fault in the input must show.

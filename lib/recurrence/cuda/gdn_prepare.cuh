@@ -4,6 +4,7 @@
 #include "recurrence/cuda/arguments.hpp"
 #include "recurrence/cuda/chunks.cuh"
 #include "recurrence/cuda/factors.cuh"
+#include "recurrence/cuda/plan.cuh"
 #include "recurrence/cuda/tensor_map.hpp"
 
 /// Everything of a chunk that does not depend on the state: with A = (I + diag(beta) stril(K K^T))^-1 (no gate
@@ -27,6 +28,11 @@ struct GdnPrepare {
   int resident = 528;           ///< blocks that run at once, for prefetching
   bool use_maps = false;        ///< the maps are valid
 };
+
+/// Blocks of the preparation that the current device runs at once.
+inline int resident_prepare_blocks() {
+  return 4 * processors();
+}
 
 /// Block = 128 threads, one chunk and key head; grid = (slots, H).
 template <class E, int padded_k>

@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
   dependency_wait();
   Place place;
   if (!find_place<Direction::reverse>(place, blockIdx.x, a.chunks, a.key_heads, a.value_heads, a.value_dim,
-                                      a.segments, a.forgetting)) {
+                                      a.segments)) {
     return;
   }
   const Block<E, padded_k, stages> block{a, maps, place, memory};

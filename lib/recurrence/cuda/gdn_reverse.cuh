@@ -12,8 +12,7 @@ namespace deltaport::recurrence::cuda {
 struct GdnReverse {
   Chunks chunks;
   Segments segments;
-  const float* forgetting = nullptr;  ///< [slots, HV], see find_place; read with segments only
-  bool use_maps = false;              ///< the maps are valid: q, k, v = d_o, o = d_y
+  bool use_maps = false;  ///< the maps are valid: q, k, v = d_o, o = d_y
   int key_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
   const void *q = nullptr, *k = nullptr, *d_o = nullptr;
   const void *x = nullptr, *r = nullptr;  ///< images from the preparation

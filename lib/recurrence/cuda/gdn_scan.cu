@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
   dependency_wait();
   Place place;
   if (!find_place<Direction::forward>(place, blockIdx.x, a.chunks, a.key_heads, a.value_heads, a.value_dim,
-                                      a.segments, a.forgetting)) {
+                                      a.segments)) {
     return;
   }
   const B block{a, maps, place, memory};

@@ -4,6 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdlib>
+#include <cstring>
 
 namespace deltaport::recurrence::cuda {
 
@@ -11,22 +13,41 @@ namespace deltaport::recurrence::cuda {
 /// dependency_wait before it reads what that one wrote.
 enum class Start { after_previous, beside_previous };
 
-template <class... Parameters, class... Arguments>
+/// DELTAPORT_CUDA_OVERLAP=0 keeps kernels apart: race checkers take the shared memory of kernels that overlap for one.
+inline bool kernels_overlap() {
+  static const bool overlap = [] {
+    const char* const value = std::getenv("DELTAPORT_CUDA_OVERLAP");
+    return value == nullptr || std::strcmp(value, "0") != 0;
+  }();
+  return overlap;
+}
+
+/// `cluster` blocks, neighbours in x, see each other's shared memory.
+template <int cluster = 1, class... Parameters, class... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes, Start start,
                    cudaStream_t stream, const Arguments&... arguments) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = start == Start::beside_previous;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (start == Start::beside_previous && kernels_overlap()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if constexpr (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = cluster;
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = start == Start::beside_previous ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

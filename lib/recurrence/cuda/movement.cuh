@@ -56,7 +56,12 @@ struct TensorTiles {
 struct Segments {
   int count = 1;   ///< of each sequence, at most
   int length = 0;  ///< chunks in a segment but the last
+  /// [slots, heads]: bounds of log2 of what a chunk leaves of the state before it; several value heads may share one.
+  const float* forgetting = nullptr;
+  int heads = 1;
 };
+/// Chunks at a boundary between segments that decide whether it is one.
+constexpr int deciding_chunks = 4;
 /// From the shapes alone, so that the same call always gives the same bits: as many as keep `processors` busy.
 inline Segments choose_segments(std::int64_t scans, std::int64_t longest_chunks, int processors,
                                 bool may_cut) {
@@ -64,15 +69,27 @@ inline Segments choose_segments(std::int64_t scans, std::int64_t longest_chunks,
   std::int64_t count = may_cut ? processors / scans : 1;
   if (count > longest_chunks / shortest) count = longest_chunks / shortest;
   if (count <= 1) return {};
-  return {static_cast<int>(count), static_cast<int>((longest_chunks + count - 1) / count)};
+  Segments segments;
+  segments.count = static_cast<int>(count);
+  segments.length = static_cast<int>((longest_chunks + count - 1) / count);
+  return segments;
+}
+
+/// Whether anyone asks what the chunk of a slot forgets.
+__device__ __forceinline__ bool decides(const Segments& segments, const Chunks& chunks, std::int64_t slot) {
+  if (segments.count <= 1) return false;
+  if (chunks.cu_seqlens != nullptr) return true;
+  const int chunk = static_cast<int>(slot % chunks.chunks_per_sequence) % segments.length;
+  return chunk < deciding_chunks || chunk >= segments.length - deciding_chunks;
 }
 
 /// A piece of one head of one sequence, as a scan walks along it; `tile` is its first value column.
 ///
-/// With keys of length at most one and 0 <= beta <= 2 a step shrinks what the state was before by its decay. Where the
-/// decay over a few chunks is below 2^-40, nothing in float32 is left of the state before them: a segment that begins
-/// behind such chunks is scanned apart, from a zero state `quiet` chunks earlier. Other segments are taken together
-/// with the one before. The decision reads only gates of the past (forward) or the future (reverse scan).
+/// Where less than 2^-40 is left of a state after a few chunks, float32 knows nothing of it any more: a segment that
+/// begins behind such chunks is scanned apart, from a zero state `quiet` chunks earlier. Other segments are taken together
+/// with the one before. The decision reads only chunks of the past (forward) or the future (reverse scan).
+/// How much a chunk leaves: with keys of length at most one and 0 <= beta <= 2 a step of GDN shrinks what the state was
+/// before by its decay. GDN2's steps may enlarge it; gdn2_prepare bounds the norm of what a whole chunk does.
 struct Place {
   std::int64_t row0, slot0, sequence, length;  // of the first chunk; rows from it to the end of the sequence
   int chunks, quiet;                           // turns, of which so many without result
@@ -88,22 +105,20 @@ struct Place {
 
 enum class Direction { forward, reverse };
 
-/// `forgetting` [slots, HV]: log2 decay over each chunk, 0 where its steps might not shrink the state.
 /// Chunks to scan before `boundary` (behind it, in reverse) until the state of the other side is forgotten; 0: too many.
 template <Direction direction>
-__device__ __forceinline__ int warm_up(const float* forgetting, std::int64_t slot0, int chunks, int boundary,
-                                       int heads, int head) {
-  constexpr int most = 4;
+__device__ __forceinline__ int warm_up(const Segments& segments, std::int64_t slot0, int chunks, int boundary,
+                                       int head) {
   constexpr float forgotten = -40.0f;
-  float decay[most];
+  float decay[deciding_chunks];
 #pragma unroll
-  for (int w = 0; w < most; ++w) {
+  for (int w = 0; w < deciding_chunks; ++w) {
     const int c = direction == Direction::forward ? boundary - 1 - w : boundary + w;
-    decay[w] = c >= 0 && c < chunks ? forgetting[(slot0 + c) * heads + head] : 0.0f;
+    decay[w] = c >= 0 && c < chunks ? segments.forgetting[(slot0 + c) * segments.heads + head] : 0.0f;
   }
   float sum = 0.0f;
 #pragma unroll
-  for (int w = 0; w < most; ++w) {
+  for (int w = 0; w < deciding_chunks; ++w) {
     sum += decay[w];
     if (sum <= forgotten) return w + 1;
   }
@@ -115,7 +130,7 @@ __device__ __forceinline__ int warm_up(const float* forgetting, std::int64_t slo
 template <Direction direction>
 __device__ __forceinline__ bool find_place(Place& place, std::int64_t block, const Chunks& chunks,
                                            int key_heads, int value_heads, int value_dim,
-                                           const Segments& segments, const float* forgetting) {
+                                           const Segments& segments) {
   const int tiles = (value_dim + 63) / 64;
   place.tile = static_cast<int>(block % tiles) * 64;
   const std::int64_t sequence_head = block / tiles;
@@ -133,7 +148,8 @@ __device__ __forceinline__ bool find_place(Place& place, std::int64_t block, con
     const int own = segments.length * segment;
     if (segment > 0 && own >= total) return false;
     const auto warm = [&](int boundary) {
-      return warm_up<direction>(forgetting, slot0, total, boundary, value_heads, place.head);
+      return warm_up<direction>(segments, slot0, total, boundary,
+                                place.head / (value_heads / segments.heads));
     };
     if (direction == Direction::forward) {
       if (segment > 0 && (before = warm(own)) == 0) return false;

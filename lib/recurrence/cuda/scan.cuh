@@ -14,7 +14,6 @@ struct Scan {
   Chunks chunks;
   bool use_maps = false;  ///< the maps are valid
   Segments segments;
-  const float* forgetting = nullptr;  ///< [slots, HV], see find_place; read with segments only
   int key_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
   const void *q = nullptr, *k = nullptr;  ///< GDN: as given
   const void* v = nullptr;
