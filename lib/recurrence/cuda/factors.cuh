@@ -58,7 +58,8 @@ __device__ __forceinline__ float beta_of(Beta beta, float x) {
   return beta == Beta::plain ? x : beta == Beta::sigmoid ? sigmoid(x) : 2.0f * sigmoid(x);
 }
 
-/// Inclusive sum over the 64 values of threads 0 to 63; `total` is a shared float.
+/// Inclusive sum over the 64 values of threads 0 to 63; `total` is a shared float. By all threads of the block: a barrier
+/// of a part of them would take race checkers in.
 __device__ __forceinline__ float sum_inclusive_64(float x, float* total, int thread) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -66,7 +67,7 @@ __device__ __forceinline__ float sum_inclusive_64(float x, float* total, int thr
     if (thread % 32 >= step) x += below;
   }
   if (thread == 31) *total = x;
-  named_barrier<1, 64>();
+  __syncthreads();
   if (thread >= 32) x += *total;
   return x;
 }

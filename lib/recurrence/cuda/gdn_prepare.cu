@@ -111,7 +111,7 @@ __device__ RawGates read_gates(const GdnPrepare& a, const Chunk& chunk, int head
   }
   return gates;
 }
-/// By threads 0 to 63; writes all factor rows but the norms' own.
+/// Thread t has row t, if there is one; writes all factor rows but the norms' own.
 __device__ void write_factors(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
                               float* factors, float* total, float* forgetting) {
   const int t = threadIdx.x;
@@ -132,6 +132,7 @@ __device__ void write_factors(const GdnPrepare& a, const Chunk& chunk, int head,
   const float sum = sum_inclusive_64(log2_decay, total, t);
   if (t == 63) *forgetting = a.activations.l2_norm && shrinks && total[1] != 0.0f ? sum : 0.0f;
   const float decay = exp2_fast(sum);
+  if (t >= 64) return;
   factors[factor_beta * 64 + t] = beta;
   factors[factor_decay * 64 + t] = sum;
   factors[factor_erase * 64 + t] = beta * decay * factors[factor_key_norm * 64 + t];
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(threads, 4)
       write_norms(factors + factor_key_norm * 64, kk, a.activations.l2_norm, chunk.rows, warp, lane);
       __syncthreads();
     }
-    if (thread < 64) write_factors(a, chunk, head, gates, factors, total, a.forgetting + chunk_head);
+    write_factors(a, chunk, head, gates, factors, total, a.forgetting + chunk_head);
     __syncthreads();
     if (member + 1 < group) gates = read_gates<E>(a, chunk, head + 1);
     write_triangle(triangle, kk, factors, warp, lane);
