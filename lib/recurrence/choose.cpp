@@ -59,6 +59,13 @@ bool available(Implementation implementation) {
   return true;
 }
 
+Implementation implementation_of(Dtype dtype, const Options& options) {
+  if (options.implementation != Implementation::automatic) return options.implementation;
+  // Sizes do not matter to host.
+  return can_do(Implementation::host, Call::chunked, Rule::gdn, Extents{}, dtype, options) ? Implementation::host
+                                                                                      : Implementation::portable;
+}
+
 Options resolve(const char* operation, Call call, Rule rule, const Extents& x, Dtype dtype, Options options) {
   if (options.scale == 0.0) options.scale = 1.0 / std::sqrt(static_cast<double>(x.key_dim));
   if (options.implementation == Implementation::automatic) {

@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "deltaport/core/dtype.hpp"
+
 namespace deltaport::recurrence {
 
 enum class Implementation {
@@ -53,5 +55,9 @@ struct Options {
   BetaActivation beta = BetaActivation::plain;
   WriteGate write_gate = WriteGate::plain;  ///< GDN2 only
 };
+
+/// The implementation that a chunked call with values of `dtype` gets: the one that options name, or what `automatic`
+/// stands for in this build.
+Implementation implementation_of(Dtype dtype, const Options& options);
 
 }  // namespace deltaport::recurrence
