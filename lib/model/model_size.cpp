@@ -114,13 +114,15 @@ struct LinearElements {
 
 struct AttentionElements {
   Elements saved, workspace;
+  std::int64_t projections;
   AttentionElements(const ModelConfig& c, Dtype dtype) {
     const AttentionConfig& a = c.attention;
     const std::int64_t heads = a.num_heads * a.head_dim, kv = a.num_kv_heads * a.head_dim;
     const std::int64_t rotary = std::llround(static_cast<double>(a.head_dim) * a.partial_rotary_factor);
-    saved = {c.hidden_size + 2 * (heads + kv) + heads + kv + heads, rotary + a.num_heads};
+    projections = 2 * (heads + kv);
+    saved = {c.hidden_size + projections + heads + kv + heads, rotary + a.num_heads};
     const std::int64_t dv_sums = dtype == Dtype::bf16 ? kv : 0;
-    workspace = {2 * c.hidden_size + 2 * (heads + kv) + heads, heads + kv + dv_sums + a.num_heads};
+    workspace = {2 * c.hidden_size + projections + heads, heads + kv + dv_sums + a.num_heads};
   }
 };
 
@@ -146,12 +148,20 @@ class Bytes {
   std::int64_t tokens_, value_, wide_;
 };
 
-// Hosts widen tiles of the operands of a product (see gemm()); the largest ones a model of this width can ask for.
-std::int64_t gemm_tile_bytes(std::int64_t tokens, std::int64_t width, Dtype dtype) {
-  if (!runs_on_host || dtype != Dtype::bf16) return 0;
-  const std::int64_t rows = std::min<std::int64_t>(tokens, gemm_tile);
-  const std::int64_t columns = std::min<std::int64_t>(width, gemm_tile);
-  return static_cast<std::int64_t>(sizeof(float)) * (2 * rows * columns + columns * columns);
+// What gemm() takes to widen tiles of its operands and of a bfloat16 result, m x n from k steps, on hosts.
+std::int64_t gemm_tile_bytes(std::int64_t m, std::int64_t n, std::int64_t k, Dtype operands, Dtype result) {
+  if (!runs_on_host || operands != Dtype::bf16) return 0;
+  const auto tile = [](std::int64_t a, std::int64_t b) {
+    return std::min<std::int64_t>(a, gemm_tile) * std::min<std::int64_t>(b, gemm_tile);
+  };
+  const std::int64_t elements = tile(m, k) + tile(k, n) + (result == Dtype::bf16 ? tile(m, n) : 0);
+  return elements * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Forward, input gradient and weight gradient of a linear layer of `rows` tokens.
+std::int64_t linear_tile_bytes(std::int64_t rows, std::int64_t in, std::int64_t out, Dtype dtype) {
+  return std::max({gemm_tile_bytes(rows, out, in, dtype, dtype), gemm_tile_bytes(rows, in, out, dtype, dtype),
+                   gemm_tile_bytes(out, in, rows, dtype, Dtype::f32)});
 }
 
 }  // namespace
@@ -190,21 +200,24 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
     table.add_bytes(mixer_names[static_cast<int>(type)],
                     bytes(is_linear ? linear.saved(type) : attention.saved));
     table.add_bytes("mlps", bytes({hidden + 2 * inner, 0}));
-    workspace = std::max(workspace, bytes(is_linear ? linear.workspace(type) : attention.workspace));
+    // The products of a mixer run before and after its core, beside the gradient of its projections.
+    const std::int64_t width = is_linear ? linear.projections(type) : attention.projections;
+    workspace = std::max({workspace, bytes(is_linear ? linear.workspace(type) : attention.workspace),
+                          bytes({2 * hidden + width, 0}) + linear_tile_bytes(tokens, hidden, width, dtype)});
   }
   // Every norm keeps its input, the residual stream, and one statistic per token.
   const std::int64_t norms = 2 * config.num_hidden_layers + 1;
   table.add_bytes("norms", bytes({norms * hidden, norms}));
   table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  const std::int64_t mlp = bytes({3 * hidden + inner, 0});
+  const std::int64_t mlp = bytes({3 * hidden + inner, 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
   const std::int64_t rows = std::min(tokens, options.loss_chunk_tokens);
   const std::int64_t loss = bytes({2 * hidden, 0}) + tokens * static_cast<std::int64_t>(sizeof(double)) +
-                            rows * config.vocab_size * bytes.wide_size();
+                            rows * config.vocab_size * bytes.wide_size() +
+                            std::max(gemm_tile_bytes(rows, hidden, config.vocab_size, dtype, dtype),
+                                     gemm_tile_bytes(config.vocab_size, hidden, rows, dtype, Dtype::f32));
   ActivationSize size;
   size.saved = table.entries();
-  size.workspace_bytes = std::max({workspace + gemm_tile_bytes(tokens, linear.projections(LayerType::gdn2), dtype),
-                                   mlp + gemm_tile_bytes(tokens, 2 * inner, dtype),
-                                   loss + gemm_tile_bytes(rows, config.vocab_size, dtype)});
+  size.workspace_bytes = std::max({workspace, mlp, loss});
   return size;
 }
 
