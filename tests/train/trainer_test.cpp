@@ -134,7 +134,7 @@ TEST_F(TrainerTest, ThePrecisionMayChangeOnlyByName) {
     FAIL() << "no exception";
   } catch (const Error& e) {
     EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
-    EXPECT_NE(std::string(e.what()).find("train.precision: float32 in the checkpoint, bfloat16 now"),
+    EXPECT_NE(std::string(e.what()).find("train.precision: \"float32\" in the checkpoint, \"bfloat16\" now"),
               std::string::npos)
         << e.what();
   }
