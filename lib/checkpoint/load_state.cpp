@@ -74,7 +74,8 @@ LoadedCheckpoint use(const Communicator& comm, Runtime& runtime, const Path& che
                      const ParameterSet<T>& parameters, AdamW<T>& optimizer, const BelongsCheck& check) {
   if (check) check({opened.parsed.state, checkpoint, {}});
   comm.agree([&] {
-    // Moments and masters have one type in all precisions; a checkpoint without masters has weights in that type.
+    // Moments and masters have one type in all precisions; a checkpoint without masters has weights in that
+    // type.
     const Layout layout = stored_layout(opened.manifest, parameters.infos(), layout_of<T>().exact);
     opened.shards->check(parameters.infos(), layout.families(), &layout);
     const Family weights = layout.has_masters() ? Family::master : Family::model;

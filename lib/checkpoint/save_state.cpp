@@ -106,11 +106,10 @@ SavedCheckpoint save_training_state(const Communicator& comm, Runtime& runtime,
   return publish(comm, dir, contents, retention);
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                          \
-  template SavedCheckpoint save_training_state<T>(const Communicator&, Runtime&,                          \
-                                                  const std::filesystem::path&, const TrainingState&,     \
-                                                  const ParameterSet<T>&, const AdamW<T>&,                \
-                                                  const RetentionPolicy&);
+#define DELTAPORT_INSTANTIATE(T)                                                         \
+  template SavedCheckpoint save_training_state<T>(                                       \
+      const Communicator&, Runtime&, const std::filesystem::path&, const TrainingState&, \
+      const ParameterSet<T>&, const AdamW<T>&, const RetentionPolicy&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

@@ -16,7 +16,8 @@ namespace deltaport::checkpoint {
 /// Families of tensors; each rank writes one file for `model` and one for the others.
 enum class Family { model, master, exp_avg, exp_avg_sq };
 
-/// Which families a checkpoint holds, and in which types: all the same, or bfloat16 weights with float32 masters.
+/// Which families a checkpoint holds, and in which types: all the same, or bfloat16 weights with float32
+/// masters.
 struct Layout {
   FileDtype rounded = FileDtype::f32;  ///< of the model's weights, exact parameters left out
   FileDtype exact = FileDtype::f32;    ///< of exact parameters, masters and moments

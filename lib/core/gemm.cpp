@@ -43,7 +43,8 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
                      cublasGetStatusString(status));
 }
 
-/// Tensor cores with float32 sums. The handle's pedantic mode would keep them off; sums must not be cut to halves either.
+/// Tensor cores with float32 sums. The handle's pedantic mode would keep them off; sums must not be cut to
+/// halves either.
 template <class C>
 void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, float alpha,
              const bfloat16* a, int lda, const bfloat16* b, int ldb, float beta, C* c, int ldc) {
@@ -53,9 +54,10 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
   cublasMath_t mode;
   cublasStatus_t status = cublasGetMathMode(handle, &mode);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasSetMathMode(handle, static_cast<cublasMath_t>(
-                                           static_cast<int>(CUBLAS_DEFAULT_MATH) |
-                                           static_cast<int>(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+    status = cublasSetMathMode(
+        handle,
+        static_cast<cublasMath_t>(static_cast<int>(CUBLAS_DEFAULT_MATH) |
+                                  static_cast<int>(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
   if (status == CUBLAS_STATUS_SUCCESS) {
     status = cublasGemmEx(handle, op(tb), op(ta), n, m, k, &alpha, b, CUDA_R_16BF, ldb, a, CUDA_R_16BF, lda,
                           &beta, c, output, ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
@@ -123,8 +125,8 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 #endif
 
 #ifndef KOKKOS_ENABLE_CUDA
-/// One tile of the product at a time, from widened operands: C is updated over ascending k, in a tile of its own where it
-/// is bfloat16. Tiles are cut alike whatever the number of threads.
+/// One tile of the product at a time, from widened operands: C is updated over ascending k, in a tile of its
+/// own where it is bfloat16. Tiles are cut alike whatever the number of threads.
 template <class C>
 void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, float alpha,
              const bfloat16* a, int lda, const bfloat16* b, int ldb, float beta, C* c, int ldc) {
@@ -163,10 +165,10 @@ void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m
           as_int(lda, "lda"), b, as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
 }
 
-#define DELTAPORT_INSTANTIATE(T, C)                                                                       \
-  template void gemm<T, C>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t,      \
-                           Accumulate<T>, const T*, std::int64_t, const T*, std::int64_t, Accumulate<T>, \
-                           C*, std::int64_t);
+#define DELTAPORT_INSTANTIATE(T, C)                                                                          \
+  template void gemm<T, C>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t,         \
+                           Accumulate<T>, const T*, std::int64_t, const T*, std::int64_t, Accumulate<T>, C*, \
+                           std::int64_t);
 DELTAPORT_INSTANTIATE(float, float)
 DELTAPORT_INSTANTIATE(double, double)
 DELTAPORT_INSTANTIATE(bfloat16, bfloat16)

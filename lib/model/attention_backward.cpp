@@ -174,9 +174,9 @@ void attention_backward(Runtime& runtime, const AttentionShape& shape, const Seq
                    RoundRows<T>{wide.data(), value_width, shape.value_stride, dv});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                              \
-  template void attention_backward<T>(Runtime&, const AttentionShape&, const Sequences&, const T*, const T*,  \
-                                      const T*, const Accumulate<T>*, const Accumulate<T>*, const T*,         \
+#define DELTAPORT_INSTANTIATE(T)                                                                             \
+  template void attention_backward<T>(Runtime&, const AttentionShape&, const Sequences&, const T*, const T*, \
+                                      const T*, const Accumulate<T>*, const Accumulate<T>*, const T*,        \
                                       Accumulate<T>*, Accumulate<T>*, T*);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)

@@ -25,8 +25,9 @@ struct AttentionTiles {
 };
 AttentionTiles make_attention_tiles(Runtime& runtime, const Sequences& sequences);
 
-/// o = softmax(scale q k^T, causal, inside documents) v and logsumexp [heads, T] of the scaled scores. Sums run in
-/// Accumulate<T>; o is rounded once (where T is a half its sums take a tensor of their own from the arena).
+/// o = softmax(scale q k^T, causal, inside documents) v and logsumexp [heads, T] of the scaled scores. Sums
+/// run in Accumulate<T>; o is rounded once (where T is a half its sums take a tensor of their own from the
+/// arena).
 template <class T>
 void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
                        const T* k, const T* v, T* o, Accumulate<T>* logsumexp);

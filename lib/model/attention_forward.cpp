@@ -120,7 +120,7 @@ void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequ
                        kernel);
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                           \
+#define DELTAPORT_INSTANTIATE(T)                                                                            \
   template void attention_forward<T>(Runtime&, const AttentionShape&, const Sequences&, const T*, const T*, \
                                      const T*, T*, Accumulate<T>*);
 DELTAPORT_INSTANTIATE(bfloat16)

@@ -21,7 +21,8 @@ struct ApplyGate {
       const T* gate = projections + t * layout.width() + layout.gate_offset(h);
       const T* in = o + (t * layout.heads + h) * hd;
       T* out = y + (t * layout.heads + h) * hd;
-      row_for(team, hd, [=](const std::int64_t i) { out[i] = static_cast<T>(widen(in[i]) * sigmoid(widen(gate[i]))); });
+      row_for(team, hd,
+              [=](const std::int64_t i) { out[i] = static_cast<T>(widen(in[i]) * sigmoid(widen(gate[i]))); });
     }
   }
 };
@@ -53,8 +54,7 @@ struct ApplyGateBackward {
         d_gate[i] = static_cast<T>(g * value * s * (A(1) - s));
         grad[i] = static_cast<T>(g * s);
       });
-      const A dot =
-          row_sum<A>(team, hd, [=](const std::int64_t i) { return widen(in[i]) * widen(grad[i]); });
+      const A dot = row_sum<A>(team, hd, [=](const std::int64_t i) { return widen(in[i]) * widen(grad[i]); });
       A* target = delta + h * tokens + t;
       Kokkos::single(Kokkos::PerThread(team), [=]() { *target = dot; });
     }

@@ -33,9 +33,9 @@ void validate(const std::string& prefix, const ModelConfig& config, std::int64_t
 /// Everything the core reads, and what backward needs to undo it.
 template <class T>
 struct AttentionMixer<T>::Projected {
-  Tensor<T> projections;  // [T, width]
+  Tensor<T> projections;        // [T, width]
   Tensor<Accumulate<T>> table;  // [T, rotary_dim]
-  Tensor<T> q, k;         // after norm and rotation
+  Tensor<T> q, k;               // after norm and rotation
 };
 
 template <class T>

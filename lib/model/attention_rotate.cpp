@@ -124,7 +124,8 @@ void rotation_table(Runtime& runtime, std::int64_t tokens, std::int64_t rotary_d
 
 template <class T>
 void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                     const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q, T* k) {
+                     const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q,
+                     T* k) {
   for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
                NormAndRotate<T>{layout, norms, projections, table, q, k});
 }
@@ -146,15 +147,14 @@ void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const Atten
   add_column_sums<A>(runtime, blocks * layout.kv_heads, hd, key.data(), d_key_weight);
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                            \
-  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,        \
-                                  std::int64_t, Accumulate<T>*);                                            \
-  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&,     \
-                                   const T*, const Accumulate<T>*, T*, T*);                                 \
-  template void norm_and_rotate_backward<T>(Runtime&, std::int64_t, const AttentionLayout&,                 \
-                                            const HeadNorms<T>&, const T*, const Accumulate<T>*,            \
-                                            Accumulate<T>*, Accumulate<T>*, T*, Accumulate<T>*,             \
-                                            Accumulate<T>*);
+#define DELTAPORT_INSTANTIATE(T)                                                                           \
+  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,       \
+                                  std::int64_t, Accumulate<T>*);                                           \
+  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&,    \
+                                   const T*, const Accumulate<T>*, T*, T*);                                \
+  template void norm_and_rotate_backward<T>(                                                               \
+      Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&, const T*, const Accumulate<T>*, \
+      Accumulate<T>*, Accumulate<T>*, T*, Accumulate<T>*, Accumulate<T>*);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

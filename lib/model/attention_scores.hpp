@@ -31,7 +31,7 @@ KOKKOS_FORCEINLINE_FUNCTION T* tile_scratch(const TeamMember& team, std::size_t 
 
 /// Host products take float32 tiles only: halves are widened into scratch, one tile of each operand.
 template <class T>
-inline constexpr bool widens_tiles = runs_on_host && is_half<T>;
+inline constexpr bool widens_tiles = runs_on_host&& is_half<T>;
 
 template <class T>
 struct TileRoom {
@@ -65,11 +65,11 @@ KOKKOS_FORCEINLINE_FUNCTION const A* widened_tile(const X* x, std::int64_t& stri
 
 /// team_gemm of operands that are T or Accumulate<T>, none larger than a tile of whole heads.
 template <class T, class TA, class TB>
-KOKKOS_FORCEINLINE_FUNCTION void tile_product(const TeamMember& team, [[maybe_unused]] const TileRoom<T>& room,
-                                              TileTranspose trans_a, TileTranspose trans_b, int m, int n,
-                                              int k, Accumulate<T> alpha, const TA* a, std::int64_t lda,
-                                              const TB* b, std::int64_t ldb, Accumulate<T> beta,
-                                              Accumulate<T>* c, std::int64_t ldc) {
+KOKKOS_FORCEINLINE_FUNCTION void tile_product(const TeamMember& team,
+                                              [[maybe_unused]] const TileRoom<T>& room, TileTranspose trans_a,
+                                              TileTranspose trans_b, int m, int n, int k, Accumulate<T> alpha,
+                                              const TA* a, std::int64_t lda, const TB* b, std::int64_t ldb,
+                                              Accumulate<T> beta, Accumulate<T>* c, std::int64_t ldc) {
   if constexpr (widens_tiles<T>) {
     const bool at = trans_a == TileTranspose::yes, bt = trans_b == TileTranspose::yes;
     const auto* left = widened_tile(a, lda, at ? k : m, at ? m : k, room.left);

@@ -85,8 +85,8 @@ void attend_to_state(Runtime& runtime, const AttentionLayout& layout, const Atte
                                 state.values.data(), scores.data(), o});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                            \
-  template void attend_to_state<T>(Runtime&, const AttentionLayout&, const AttentionState<T>&, const T*,    \
+#define DELTAPORT_INSTANTIATE(T)                                                                         \
+  template void attend_to_state<T>(Runtime&, const AttentionLayout&, const AttentionState<T>&, const T*, \
                                    const T*, const T*, T*);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)

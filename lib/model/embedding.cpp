@@ -19,7 +19,8 @@ struct GatherRow {
     const std::int64_t id = tokens[t];
     T* out = y + t * hidden;
     if (id < 0 || id >= vocab) {
-      row_for(team, hidden, [=](const std::int64_t i) { out[i] = T(Kokkos::Experimental::quiet_NaN_v<Accumulate<T>>); });
+      row_for(team, hidden,
+              [=](const std::int64_t i) { out[i] = T(Kokkos::Experimental::quiet_NaN_v<Accumulate<T>>); });
       return;
     }
     const T* row = table + id * hidden;

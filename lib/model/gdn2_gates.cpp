@@ -45,9 +45,8 @@ struct GatesForward {
       const T* f = decay.f + t * decay.stride + h * shape.key_dim;
       const A* bias = decay.dt_bias + h * shape.key_dim;
       A* to = g + t * keys + h * shape.key_dim;
-      row_for(team, shape.key_dim, [=](std::int64_t c) {
-        to[c] = rate * softplus(static_cast<A>(f[c]) + bias[c]);
-      });
+      row_for(team, shape.key_dim,
+              [=](std::int64_t c) { to[c] = rate * softplus(static_cast<A>(f[c]) + bias[c]); });
     }
     sigmoid_row(team, keys, b_in + t * b_stride, b + t * keys);
     sigmoid_row(team, shape.values(), w_in + t * w_stride, w + t * shape.values());
@@ -213,20 +212,20 @@ void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSl
   for_each_row(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens,
                SigmoidBackward<T>{keys, shape.values(), b.data(), w.data(), gradients.db.data(),
                                   gradients.dw.data(), db.data(), db.stride(), dw.data(), dw.stride()});
-  for_each_index(
-      runtime.compute(), "deltaport: gdn2_gates weight gradient", keys + shape.key_heads,
-      SumDecayGradients<Accumulate<T>>{partial.data(), blocks, keys, shape.key_dim, da_log.data(), ddt_bias.data()});
+  for_each_index(runtime.compute(), "deltaport: gdn2_gates weight gradient", keys + shape.key_heads,
+                 SumDecayGradients<Accumulate<T>>{partial.data(), blocks, keys, shape.key_dim, da_log.data(),
+                                                  ddt_bias.data()});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                         \
-  template Gdn2Gates<T> gdn2_gates_forward<T>(                                                           \
-      Runtime&, const QkvShape&, const ColumnSlice<T>&, const ColumnSlice<T>&, const ColumnSlice<T>&,    \
-      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);                                       \
-  template void gdn2_gates_backward<T>(                                                                  \
-      Runtime&, const QkvShape&, const ColumnSlice<T>&, const Tensor<T>&, const Tensor<T>&,              \
-      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&, const Gdn2GateGradients<T>&,           \
-      const ColumnSlice<T>&, const ColumnSlice<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&, \
-      const Tensor<Accumulate<T>>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                            \
+  template Gdn2Gates<T> gdn2_gates_forward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&,             \
+                                              const ColumnSlice<T>&, const ColumnSlice<T>&,                 \
+                                              const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);  \
+  template void gdn2_gates_backward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, const Tensor<T>&,  \
+                                       const Tensor<T>&, const Tensor<Accumulate<T>>&,                      \
+                                       const Tensor<Accumulate<T>>&, const Gdn2GateGradients<T>&,           \
+                                       const ColumnSlice<T>&, const ColumnSlice<T>&, const ColumnSlice<T>&, \
+                                       const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

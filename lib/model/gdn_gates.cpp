@@ -132,19 +132,19 @@ void gdn_gates_backward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnS
   for_each_row(runtime.compute(), "deltaport: gdn_gates backward", blocks,
                GatesBackward<T>{in, tokens, dg.data(), dbeta.data(), db.data(), db.stride(), da.data(),
                                 da.stride(), partial.data()});
-  for_each_index(runtime.compute(), "deltaport: gdn_gates weight gradient", 2 * heads,
-                 SumGateGradients<Accumulate<T>>{partial.data(), blocks, heads, da_log.data(), ddt_bias.data()});
+  for_each_index(
+      runtime.compute(), "deltaport: gdn_gates weight gradient", 2 * heads,
+      SumGateGradients<Accumulate<T>>{partial.data(), blocks, heads, da_log.data(), ddt_bias.data()});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                     \
-  template GdnGates<T> gdn_gates_forward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,  \
-                                            const Tensor<Accumulate<T>>&,                            \
-                                            const Tensor<Accumulate<T>>&);                           \
-  template void gdn_gates_backward<T>(                                                               \
-      Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,          \
-      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&,      \
-      const ColumnSlice<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,                    \
-      const Tensor<Accumulate<T>>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                         \
+  template GdnGates<T> gdn_gates_forward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,      \
+                                            const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&); \
+  template void gdn_gates_backward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,            \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&,        \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&,        \
+                                      const ColumnSlice<T>&, const ColumnSlice<T>&,                      \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

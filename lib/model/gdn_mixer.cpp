@@ -20,7 +20,8 @@ GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, co
   const Shape heads{this->shape().value_heads};
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", heads, false,
                                             {Initializer::Kind::log_uniform, 0.01, 16.0}, Kept::exact)};
-  dt_bias_ = {&parameters, parameters.declare(prefix + ".dt_bias", heads, false, {Initializer::Kind::ones}, Kept::exact)};
+  dt_bias_ = {&parameters,
+              parameters.declare(prefix + ".dt_bias", heads, false, {Initializer::Kind::ones}, Kept::exact)};
 }
 
 template <class T>

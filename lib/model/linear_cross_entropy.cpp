@@ -74,15 +74,16 @@ KOKKOS_FORCEINLINE_FUNCTION void team_row_for(const TeamMember& team, std::int64
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, n), [&](std::int64_t i) { body(i); });
 }
 
-/// The products take gradients in T. Halves are packed at the start of the row of logits that they replace, whose stride
-/// in elements is then twice as large: a buffer of their own would make the largest one half as large again.
+/// The products take gradients in T. Halves are packed at the start of the row of logits that they replace,
+/// whose stride in elements is then twice as large: a buffer of their own would make the largest one half as
+/// large again.
 template <class T>
 inline constexpr std::int64_t gradient_strides = sizeof(Accumulate<T>) / sizeof(T);
 constexpr std::int64_t packed_run = 1024;
 using AliasedHalf = std::uint16_t __attribute__((may_alias));
 
-/// Rounds value(i) for i in [0, n) to the start of `row`, where value(i) may read row[i] itself: a run is complete in
-/// scratch before it overwrites what earlier runs have read.
+/// Rounds value(i) for i in [0, n) to the start of `row`, where value(i) may read row[i] itself: a run is
+/// complete in scratch before it overwrites what earlier runs have read.
 template <class T, class Value>
 KOKKOS_FORCEINLINE_FUNCTION void pack_row(const TeamMember& team, std::int64_t n, Accumulate<T>* row,
                                           const Value& value) {

@@ -58,7 +58,8 @@ class SizeTable {
                                   {"lm_head", 0}};
 };
 
-// Element counts: of values, in the type of weights and activations, and of what is kept in its accumulation type.
+// Element counts: of values, in the type of weights and activations, and of what is kept in its accumulation
+// type.
 struct Elements {
   std::int64_t values = 0, wide = 0;
 };
@@ -209,7 +210,8 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   const std::int64_t norms = 2 * config.num_hidden_layers + 1;
   table.add_bytes("norms", bytes({norms * hidden, norms}));
   table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  const std::int64_t mlp = bytes({3 * hidden + inner, 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
+  const std::int64_t mlp =
+      bytes({3 * hidden + inner, 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
   const std::int64_t rows = std::min(tokens, options.loss_chunk_tokens);
   const std::int64_t loss = bytes({2 * hidden, 0}) + tokens * static_cast<std::int64_t>(sizeof(double)) +
                             rows * config.vocab_size * bytes.wide_size() +

@@ -16,8 +16,9 @@ std::int64_t aligned(std::int64_t elements) {
   return (elements + alignment_elements - 1) / alignment_elements * alignment_elements;
 }
 
-// Draws in double and rounds once, so models of all types start from the same numbers. T is the masters' type: a value
-// that has no exact rounded form, like the logarithm of a decay near 0, is never rounded before it is used.
+// Draws in double and rounds once, so models of all types start from the same numbers. T is the masters'
+// type: a value that has no exact rounded form, like the logarithm of a decay near 0, is never rounded before
+// it is used.
 template <class T>
 struct FillParameter {
   Initializer init;
@@ -121,8 +122,7 @@ void ParameterSet<T>::allocate(Runtime& runtime, Purpose purpose) {
   }
   exact_ = masters_ ? masters_.rows(rounded_size_, flat_size())
                     : runtime.allocate_zero<A>("parameters in float32", Shape{exact_size_});
-  if (purpose == Purpose::training)
-    gradients_ = runtime.allocate_zero<A>("gradients", Shape{flat_size()});
+  if (purpose == Purpose::training) gradients_ = runtime.allocate_zero<A>("gradients", Shape{flat_size()});
 }
 
 template <class T>

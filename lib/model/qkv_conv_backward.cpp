@@ -48,12 +48,10 @@ struct ConvolveBackward {
       row[c] = s * (A(1) + pre * (A(1) - s));
     });
     // y = s / |s|:  ds = (dy - (dy . y) y) / |s|
-    const A along =
-        part.unit_length
-            ? row_sum<A>(team, part.width, [=](std::int64_t c) { return widen(dy[c]) * unit[c]; })
-            : A(0);
-    row_for(team, part.width,
-            [=](std::int64_t c) { row[c] *= inverse * (widen(dy[c]) - along * unit[c]); });
+    const A along = part.unit_length
+                        ? row_sum<A>(team, part.width, [=](std::int64_t c) { return widen(dy[c]) * unit[c]; })
+                        : A(0);
+    row_for(team, part.width, [=](std::int64_t c) { row[c] *= inverse * (widen(dy[c]) - along * unit[c]); });
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add_weight_gradient(const TeamMember& team, const qkv::Segment& part,
@@ -181,8 +179,9 @@ void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlic
   policy.set_scratch_size(0,
                           Kokkos::PerTeam(static_cast<int>(ConvolveBackward<T>::scratch_bytes(widest) + 64)));
   Kokkos::parallel_for("deltaport: qkv_conv backward", policy, functor);
-  for_each_index(runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
-                 SumWeightGradient<Accumulate<T>>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});
+  for_each_index(
+      runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
+      SumWeightGradient<Accumulate<T>>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                         \

@@ -70,7 +70,9 @@ template <class T>
 struct AddInPlace {
   T* x;
   const T* delta;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { x[i] = static_cast<T>(widen(x[i]) + widen(delta[i])); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    x[i] = static_cast<T>(widen(x[i]) + widen(delta[i]));
+  }
 };
 
 }  // namespace

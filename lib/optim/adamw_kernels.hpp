@@ -49,8 +49,8 @@ struct PrepareStep {
 };
 
 /// The update itself: index = block of 64 elements on hosts (a loop that vectorises), one element on devices
-/// (coalesced). Where T is not the type of the masters, the same pass rounds the new masters to the values, as far as
-/// there are any.
+/// (coalesced). Where T is not the type of the masters, the same pass rounds the new masters to the values,
+/// as far as there are any.
 template <class T, class Scalars>
 struct AdamWUpdate {
   using State = Accumulate<T>;

@@ -62,8 +62,9 @@ bool available(Implementation implementation) {
 Implementation implementation_of(Dtype dtype, const Options& options) {
   if (options.implementation != Implementation::automatic) return options.implementation;
   // Sizes do not matter to host.
-  return can_do(Implementation::host, Call::chunked, Rule::gdn, Extents{}, dtype, options) ? Implementation::host
-                                                                                      : Implementation::portable;
+  return can_do(Implementation::host, Call::chunked, Rule::gdn, Extents{}, dtype, options)
+             ? Implementation::host
+             : Implementation::portable;
 }
 
 Options resolve(const char* operation, Call call, Rule rule, const Extents& x, Dtype dtype, Options options) {

@@ -40,8 +40,8 @@ std::vector<SizeEntry> static_memory(const RunConfig& config) {
   const std::int64_t flat = parameters.flat_size() * wide;
   std::vector<SizeEntry> entries;
   if constexpr (is_half<T>) {
-    entries.push_back({"weights (bfloat16)",
-                       parameters.flat_size(Kept::rounded) * static_cast<std::int64_t>(sizeof(T))});
+    entries.push_back(
+        {"weights (bfloat16)", parameters.flat_size(Kept::rounded) * static_cast<std::int64_t>(sizeof(T))});
     entries.push_back({"master weights (float32)", flat});
   } else {
     entries.push_back({"weights (float32)", flat});

@@ -173,8 +173,8 @@ std::string table(const StepProfile& profile) {
          profile.gemm_flops() * 1e-9,
          profile.gemm_flops() * 1e-9 / profile.seconds[static_cast<std::size_t>(Work::gemm)],
          profile.gemm_flops() * 1e-9 / profile.gemm_alone_seconds(), 100.0 * profile.gemm_efficiency());
-  append(out, "  %-22s %6s %-19s %8s %12s %10s\n", "product (m x n x k)", "op", "type", "per step", "ms alone",
-         "GFLOP/s");
+  append(out, "  %-22s %6s %-19s %8s %12s %10s\n", "product (m x n x k)", "op", "type", "per step",
+         "ms alone", "GFLOP/s");
   for (const GemmProfile& g : profile.gemms) {
     const std::string shape = concat(g.call.m, " x ", g.call.n, " x ", g.call.k);
     const std::string op = std::string(g.call.trans_a == Transpose::yes ? "T" : "N") +

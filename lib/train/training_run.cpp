@@ -157,7 +157,8 @@ EvalResult TrainingRun<T>::evaluate() {
 template <class T>
 SavedCheckpoint TrainingRun<T>::save(const std::filesystem::path& dir, const TrainingState& state,
                                      const RetentionPolicy& retention) {
-  return save_training_state(communicator_, runtime_, dir, state, model_->parameters(), *optimizer_, retention);
+  return save_training_state(communicator_, runtime_, dir, state, model_->parameters(), *optimizer_,
+                             retention);
 }
 
 template <class T>
@@ -169,7 +170,8 @@ LoadedCheckpoint TrainingRun<T>::load(const std::filesystem::path& path, Verify 
 template <class T>
 std::optional<LoadedCheckpoint> TrainingRun<T>::resume(const std::filesystem::path& dir, Verify verify,
                                                        const BelongsCheck& check) {
-  return resume_training_state(communicator_, runtime_, dir, verify, model_->parameters(), *optimizer_, check);
+  return resume_training_state(communicator_, runtime_, dir, verify, model_->parameters(), *optimizer_,
+                               check);
 }
 
 template class TrainingRun<bfloat16>;

@@ -53,7 +53,8 @@ TEST_F(Generate, ReadsCheckpointsInBfloat16) {
   const Outcome trained = train(257, " --train.precision=bfloat16");
   ASSERT_EQ(trained.exit_code, 0) << trained.text;
   EXPECT_TRUE(has(trained.text, "bfloat16")) << trained.text;
-  const std::string command = "generate " + folder_ / "run" + " --prompt 'so: ' --tokens 5 --temperature 0 2>/dev/null";
+  const std::string command =
+      "generate " + folder_ / "run" + " --prompt 'so: ' --tokens 5 --temperature 0 2>/dev/null";
   const Outcome written = call(command);
   EXPECT_EQ(written.exit_code, 0);
   EXPECT_EQ(written.text.rfind("so: ", 0), 0u) << written.text;

@@ -147,7 +147,8 @@ std::map<std::string, std::vector<float>> masters(Model<T>& model) {
   return all;
 }
 
-// The check of the configuration decides whether the precision may change; if it may, nothing is lost either way.
+// The check of the configuration decides whether the precision may change; if it may, nothing is lost either
+// way.
 TEST(TrainingStatePrecision, MastersPassBetweenFloat32AndBfloat16) {
   const Communicator world = Communicator::world();
   SharedFolder folder(world);

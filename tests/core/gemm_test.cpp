@@ -82,7 +82,8 @@ std::vector<double> widened(const std::vector<bfloat16>& x) {
   return out;
 }
 
-/// Largest |C - exact| over the bound: k float32 roundings of a sum of products, and for bfloat16 half a unit of C.
+/// Largest |C - exact| over the bound: k float32 roundings of a sum of products, and for bfloat16 half a unit
+/// of C.
 template <class C>
 double bfloat16_error(Runtime& runtime, const Case& c) {
   const std::int64_t lda = (c.ta == Transpose::yes ? c.m : c.k) + 3;
@@ -106,7 +107,8 @@ double bfloat16_error(Runtime& runtime, const Case& c) {
   for (std::int64_t i = 0; i < c.m; ++i)
     for (std::int64_t j = 0; j < ldc; ++j) {
       const auto at = static_cast<std::size_t>(i * ldc + j);
-      const double before = static_cast<double>(widen(start[at])), got = static_cast<double>(widen(result[at]));
+      const double before = static_cast<double>(widen(start[at])),
+                   got = static_cast<double>(widen(result[at]));
       if (j >= c.n) {
         if (got != before) return INFINITY;
         continue;
@@ -141,8 +143,9 @@ TEST(Gemm, Bfloat16SumsInFloat32AndRoundsOnce) {
 // More than one tile in each direction, with a rest.
 TEST(Gemm, Bfloat16TilesMeetWithoutASeam) {
   Runtime runtime;
-  for (const auto& [m, n, k] :
-       {std::array<std::int64_t, 3>{gemm_tile + 5, 3, 40}, {3, gemm_tile + 5, 40}, {3, 4, 2 * gemm_tile + 70}})
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{gemm_tile + 5, 3, 40},
+                                {3, gemm_tile + 5, 40},
+                                {3, 4, 2 * gemm_tile + 70}})
     for (const auto t : {Transpose::no, Transpose::yes}) {
       const Case c{m, n, k, t, t == Transpose::no ? Transpose::yes : Transpose::no, 1.0, 1.0};
       EXPECT_LE(bfloat16_error<float>(runtime, c), 1.0) << m << " " << n << " " << k;
@@ -150,7 +153,8 @@ TEST(Gemm, Bfloat16TilesMeetWithoutASeam) {
     }
 }
 
-// Weight gradients of micro-batches are added to what is there as whole sums: C + P to the last bit, in float32.
+// Weight gradients of micro-batches are added to what is there as whole sums: C + P to the last bit, in
+// float32.
 TEST(Gemm, Bfloat16ProductsAccumulateInFloat32) {
   Runtime runtime;
   const std::int64_t rows = 64, in = 37, out = 21;

@@ -41,7 +41,8 @@ struct WidePair {
   Tensor<float> single;
   Tensor<double> exact;
 };
-inline WidePair random_wide_pair(Runtime& runtime, const Shape& shape, std::uint64_t seed, double scale = 1.0) {
+inline WidePair random_wide_pair(Runtime& runtime, const Shape& shape, std::uint64_t seed,
+                                 double scale = 1.0) {
   const auto values = random_values<float>(shape.size(), seed, scale);
   return {from_vector(runtime.compute(), runtime.arena(), "single", shape, values),
           from_vector(runtime.compute(), runtime.arena(), "exact", shape, widened(values))};
@@ -97,7 +98,8 @@ double norm_error(const std::vector<X>& got, const std::vector<double>& want) {
   return std::sqrt(difference / std::max(total, 1e-300));
 }
 
-/// Gives `to` the numbers that a bfloat16 model computes with: rounded weights, and exact parameters as they are.
+/// Gives `to` the numbers that a bfloat16 model computes with: rounded weights, and exact parameters as they
+/// are.
 template <class To>
 void copy_parameters(Runtime& runtime, const ParameterSet<bfloat16>& from, const ParameterSet<To>& to) {
   for (std::size_t i = 0; i < from.infos().size(); ++i) {

@@ -100,11 +100,10 @@ TEST(Bfloat16, GatedNormKeepsItsWeightAndItsGradientInFloat32) {
   expect_rounded("dz", host(runtime, half_dz), host(runtime, dz));
   expect_rounded("y again", host(runtime, got_d.y), host(runtime, want.y));
   expect_unrounded("dw", host(runtime, half_dw), host(runtime, dw));
-  // dx = (t - n mean(t n)) / rms(x) with t = w dy silu(z) kept in bfloat16: t's own rounding, and by Cauchy-Schwarz
-  // |n| rms(t) of it through the mean (n has unit root mean square).
+  // dx = (t - n mean(t n)) / rms(x) with t = w dy silu(z) kept in bfloat16: t's own rounding, and by
+  // Cauchy-Schwarz |n| rms(t) of it through the mean (n has unit root mean square).
   const auto xs = host(runtime, x.exact), zs = host(runtime, z.exact), ds = host(runtime, dy.exact),
-             ws = host(runtime, weight.exact), rstd = host(runtime, want.rstd),
-             dx = host(runtime, want_d.dx);
+             ws = host(runtime, weight.exact), rstd = host(runtime, want.rstd), dx = host(runtime, want_d.dx);
   const auto t_of = [&](std::size_t i) {
     return std::abs(ws[i % static_cast<std::size_t>(width)] * ds[i] * zs[i] / (1.0 + std::exp(-zs[i])));
   };
@@ -131,7 +130,8 @@ TEST(Bfloat16, GdnGatesAreFloat32) {
   const auto want = gdn_gates_forward(runtime, eb, ea, a_log.exact, bias.exact);
   expect_unrounded("g", host(runtime, got.g), host(runtime, want.g));
   expect_unrounded("beta", host(runtime, got.beta), host(runtime, want.beta));
-  const auto half_db = runtime.allocate<bfloat16>("db", shape), half_da = runtime.allocate<bfloat16>("da", shape);
+  const auto half_db = runtime.allocate<bfloat16>("db", shape),
+             half_da = runtime.allocate<bfloat16>("da", shape);
   const auto db = runtime.allocate<double>("db", shape), da = runtime.allocate<double>("da", shape);
   const auto half_dlog = runtime.allocate_zero<float>("dA_log", {heads}),
              half_dbias = runtime.allocate_zero<float>("ddt_bias", {heads});
@@ -169,7 +169,8 @@ TEST(Bfloat16, Gdn2GatesKeepTheDecayInFloat32) {
   const WidePair dg = random_wide_pair(runtime, got.g.shape(), 6);
   const Pair db = random_pair(runtime, got.b.shape(), 7), dw = random_pair(runtime, got.w.shape(), 8);
   const auto outputs = [&]<class T>(T) {
-    return std::vector<Tensor<T>>{runtime.allocate<T>("df", f.half.shape()), runtime.allocate<T>("db", b.half.shape()),
+    return std::vector<Tensor<T>>{runtime.allocate<T>("df", f.half.shape()),
+                                  runtime.allocate<T>("db", b.half.shape()),
                                   runtime.allocate<T>("dw", w.half.shape())};
   };
   const auto half_out = outputs(bfloat16{});
@@ -222,9 +223,9 @@ TEST(Bfloat16, ConvolutionSumsTapsAndWeightGradientsInFloat32) {
   // One token after the other has the same bits as all at once.
   const auto state = runtime.allocate_zero<bfloat16>("state", {1, shape.channels(), 3});
   for (std::int64_t t = 30; t < 34; ++t) {
-    const auto step = qkv_conv_step(runtime, shape,
-                                    ColumnSlice<bfloat16>{x.half.rows(t, t + 1), 0, shape.channels()},
-                                    weight.half, state);
+    const auto step =
+        qkv_conv_step(runtime, shape, ColumnSlice<bfloat16>{x.half.rows(t, t + 1), 0, shape.channels()},
+                      weight.half, state);
     EXPECT_TRUE(same_bits(host(runtime, step.q), host(runtime, got.q.rows(t, t + 1)))) << t;
     EXPECT_TRUE(same_bits(host(runtime, step.v), host(runtime, got.v.rows(t, t + 1)))) << t;
   }

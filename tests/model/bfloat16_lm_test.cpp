@@ -40,10 +40,11 @@ double norm(const std::vector<double>& x) {
   return std::sqrt(squares);
 }
 
-/// What errors of a gradient are relative to: its norm, except where it is a sum over tokens whose terms cancel while their
-/// errors, which tokens share through the state, do not. So it is for dt_bias and A_log of a GDN head, the sums of da and
-/// (within a factor of 2) da again. in_proj_a has the sum of da x, with x of length sqrt(D) after its norm, and so tells
-/// the root of the sum of squares of da; by Cauchy-Schwarz the sum of its absolute values is at most sqrt(T) times that.
+/// What errors of a gradient are relative to: its norm, except where it is a sum over tokens whose terms
+/// cancel while their errors, which tokens share through the state, do not. So it is for dt_bias and A_log of
+/// a GDN head, the sums of da and (within a factor of 2) da again. in_proj_a has the sum of da x, with x of
+/// length sqrt(D) after its norm, and so tells the root of the sum of squares of da; by Cauchy-Schwarz the
+/// sum of its absolute values is at most sqrt(T) times that.
 double size_of_terms(const Both& models, const std::string& name, const std::vector<double>& gradient,
                      std::int64_t tokens) {
   const auto at = std::min(name.find(".A_log"), name.find(".dt_bias"));
@@ -60,9 +61,10 @@ double size_of_terms(const Both& models, const std::string& name, const std::vec
 
 class Bfloat16Lm : public ::testing::TestWithParam<std::pair<LayerType, Implementation>> {};
 
-// The residual stream is rounded twice a layer, and every branch has about eight more roundings, each of at most half a
-// unit of a part of it. With independent errors the squares add up: sqrt(2 layers * 10) half units, a bound for the
-// norm of activations and of gradients alike; gradients pass forward's errors and their own.
+// The residual stream is rounded twice a layer, and every branch has about eight more roundings, each of at
+// most half a unit of a part of it. With independent errors the squares add up: sqrt(2 layers * 10) half
+// units, a bound for the norm of activations and of gradients alike; gradients pass forward's errors and
+// their own.
 TEST_P(Bfloat16Lm, LossAndGradientsFollowDouble) {
   const auto [type, implementation] = GetParam();
   Both models(config_of(type), {.loss_chunk_tokens = 32, .recurrence = implementation});
@@ -76,7 +78,8 @@ TEST_P(Bfloat16Lm, LossAndGradientsFollowDouble) {
   for (std::size_t i = 0; i < models.half.parameters().infos().size(); ++i) {
     const int index = static_cast<int>(i);
     const auto g = host(models.runtime, models.exact.parameters().gradient(index));
-    const double error = norm_error(host(models.runtime, models.half.parameters().gradient(index)), g) * norm(g);
+    const double error =
+        norm_error(host(models.runtime, models.half.parameters().gradient(index)), g) * norm(g);
     const std::string& name = models.half.parameters().infos()[i].name;
     EXPECT_LE(error, bound * size_of_terms(models, name, g, d.tokens.size())) << name;
   }
@@ -109,8 +112,10 @@ std::vector<std::pair<LayerType, Implementation>> cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Bfloat16Lm, ::testing::ValuesIn(cases()), [](const auto& instance) {
   const LayerType type = instance.param.first;
-  return std::string(type == LayerType::attention ? "attention" : type == LayerType::gdn ? "gdn" : "gdn2") + "_" +
-         std::string(recurrence::name_of(instance.param.second));
+  return std::string(type == LayerType::attention ? "attention"
+                     : type == LayerType::gdn     ? "gdn"
+                                                  : "gdn2") +
+         "_" + std::string(recurrence::name_of(instance.param.second));
 });
 
 /// The gradients of every parameter, in float32.
@@ -121,8 +126,9 @@ std::vector<std::vector<float>> gradients(Runtime& runtime, const ParameterSet<b
   return all;
 }
 
-// Gradients of micro-batches meet in float32, each added once as a whole: ((g1 + g2) + g3) to the last bit. The tied
-// embedding alone has its tokens added one by one; it is equal to rounding. In bfloat16 the sum would be off by 2^-8 of itself.
+// Gradients of micro-batches meet in float32, each added once as a whole: ((g1 + g2) + g3) to the last bit.
+// The tied embedding alone has its tokens added one by one; it is equal to rounding. In bfloat16 the sum
+// would be off by 2^-8 of itself.
 TEST(Bfloat16Gradients, OfThreeMicroBatchesAreTheirFloat32Sum) {
   Runtime runtime;
   ModelConfig config = config_of(LayerType::gdn);

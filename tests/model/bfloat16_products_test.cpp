@@ -20,7 +20,8 @@ struct AttentionCase {
 TEST(Bfloat16, AttentionRoundsItsOutputOnce) {
   Runtime runtime;
   const AttentionCase c;
-  const Shape queries{c.tokens, c.heads, c.head_dim}, keys{c.tokens, c.kv_heads, c.head_dim}, rows{c.heads, c.tokens};
+  const Shape queries{c.tokens, c.heads, c.head_dim}, keys{c.tokens, c.kv_heads, c.head_dim},
+      rows{c.heads, c.tokens};
   const Sequences seqs = make_sequences(runtime, c.cu, c.tokens);
   const Pair q = random_pair(runtime, queries, 1), k = random_pair(runtime, keys, 2),
              v = random_pair(runtime, keys, 3), d_o = random_pair(runtime, queries, 4);
@@ -30,8 +31,8 @@ TEST(Bfloat16, AttentionRoundsItsOutputOnce) {
   const auto lse = runtime.allocate<double>("lse", rows);
   attention_forward<bfloat16>(runtime, c.shape(), seqs, q.half.data(), k.half.data(), v.half.data(),
                               half_o.data(), half_lse.data());
-  attention_forward<double>(runtime, c.shape(), seqs, q.exact.data(), k.exact.data(), v.exact.data(), o.data(),
-                            lse.data());
+  attention_forward<double>(runtime, c.shape(), seqs, q.exact.data(), k.exact.data(), v.exact.data(),
+                            o.data(), lse.data());
   expect_rounded("o", host(runtime, half_o), host(runtime, o));
   expect_unrounded("lse", host(runtime, half_lse), host(runtime, lse));
 
@@ -44,7 +45,8 @@ TEST(Bfloat16, AttentionRoundsItsOutputOnce) {
                                half_lse.data(), delta.single.data(), d_o.half.data(), half_dq.data(),
                                half_dk.data(), half_dv.data());
   attention_backward<double>(runtime, c.shape(), seqs, q.exact.data(), k.exact.data(), v.exact.data(),
-                             lse.data(), delta.exact.data(), d_o.exact.data(), dq.data(), dk.data(), dv.data());
+                             lse.data(), delta.exact.data(), d_o.exact.data(), dq.data(), dk.data(),
+                             dv.data());
   expect_unrounded("dq", host(runtime, half_dq), host(runtime, dq));
   expect_unrounded("dk", host(runtime, half_dk), host(runtime, dk));
   expect_rounded("dv", host(runtime, half_dv), host(runtime, dv));
@@ -54,14 +56,15 @@ TEST(Bfloat16, HeadNormsRotationAndGateRoundOnce) {
   Runtime runtime;
   const AttentionLayout layout{4, 2, 24, 12};
   const std::int64_t tokens = 37;
-  const Pair projections = random_pair(runtime, {tokens, layout.width()}, 1), qw = random_pair(runtime, {24}, 2, 0.3),
-             kw = random_pair(runtime, {24}, 3, 0.3);
+  const Pair projections = random_pair(runtime, {tokens, layout.width()}, 1),
+             qw = random_pair(runtime, {24}, 2, 0.3), kw = random_pair(runtime, {24}, 3, 0.3);
   const auto half_table = runtime.allocate<float>("table", {tokens, 12});
   const auto table = runtime.allocate<double>("table", {tokens, 12});
   rotation_table<bfloat16>(runtime, tokens, 12, 1e4, nullptr, 5, half_table.data());
   rotation_table<double>(runtime, tokens, 12, 1e4, nullptr, 5, table.data());
   const Shape queries{tokens, 4, 24}, keys{tokens, 2, 24};
-  const auto half_q = runtime.allocate<bfloat16>("q", queries), half_k = runtime.allocate<bfloat16>("k", keys);
+  const auto half_q = runtime.allocate<bfloat16>("q", queries),
+             half_k = runtime.allocate<bfloat16>("k", keys);
   const auto q = runtime.allocate<double>("q", queries), k = runtime.allocate<double>("k", keys);
   const HeadNorms<bfloat16> half_norms{qw.half.data(), kw.half.data(), 1e-6};
   const HeadNorms<double> norms{qw.exact.data(), kw.exact.data(), 1e-6};
@@ -90,8 +93,8 @@ TEST(Bfloat16, HeadNormsRotationAndGateRoundOnce) {
   const auto y = runtime.allocate<double>("y", queries);
   const auto half_delta = runtime.allocate<float>("delta", {4, tokens});
   const auto delta = runtime.allocate<double>("delta", {4, tokens});
-  apply_gate_backward<bfloat16>(runtime, tokens, layout, projections.half.data(), o.half.data(), dy.half.data(),
-                                half_y.data(), half_d.data(), half_delta.data());
+  apply_gate_backward<bfloat16>(runtime, tokens, layout, projections.half.data(), o.half.data(),
+                                dy.half.data(), half_y.data(), half_d.data(), half_delta.data());
   apply_gate_backward<double>(runtime, tokens, layout, projections.exact.data(), o.exact.data(),
                               dy.exact.data(), y.data(), d.data(), delta.data());
   expect_rounded("y", host(runtime, half_y), host(runtime, y));
@@ -102,7 +105,8 @@ TEST(Bfloat16, HeadNormsRotationAndGateRoundOnce) {
                 [&](std::size_t) { return half_unit * 24 * 4.0 * 4.0; });
 }
 
-// Loss in float32 from bfloat16 hidden states: a row of 2051 entries crosses two runs of packing and ends inside a word.
+// Loss in float32 from bfloat16 hidden states: a row of 2051 entries crosses two runs of packing and ends
+// inside a word.
 TEST(Bfloat16, LossIsFloat32AndItsGradientIsRoundedOnce) {
   for (const std::int64_t vocab : {5, 1024, 2051}) {
     Runtime runtime;
@@ -138,7 +142,8 @@ TEST(Bfloat16, LossIsFloat32AndItsGradientIsRoundedOnce) {
     half_loss.evaluate(evaluation, hidden.half, labels, again);
     EXPECT_EQ(host(runtime, again)[0], host(runtime, half_sum)[0]);
 
-    // Each (softmax - onehot) scale is off by half a unit of itself, at most `scale` 2 in absolute value over a row.
+    // Each (softmax - onehot) scale is off by half a unit of itself, at most `scale` 2 in absolute value over
+    // a row.
     const auto h = host(runtime, hidden.exact), w = host(runtime, weight.value()), dh = host(runtime, d);
     const double top_w = largest(w), top_h = largest(h);
     expect_within("d_hidden", host(runtime, half_d), dh, [&](std::size_t i) {
@@ -170,8 +175,8 @@ TEST(Bfloat16, LogitsAreFloat32) {
   expect_unrounded("logits", got, want, 1e-6);
 }
 
-// gate, up, their product and the output are each rounded: four independent errors of at most half a unit, whose squares
-// add up to (2 half units)^2 in the norm. Backward has the same number of places.
+// gate, up, their product and the output are each rounded: four independent errors of at most half a unit,
+// whose squares add up to (2 half units)^2 in the norm. Backward has the same number of places.
 TEST(Bfloat16, MlpStaysWithinItsRoundings) {
   Runtime runtime;
   ModelConfig config;

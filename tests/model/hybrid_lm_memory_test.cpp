@@ -120,8 +120,9 @@ void expect_exact_saved_bytes(const ModelConfig& config, const LmOptions& option
 }
 
 TEST(ModelSize, SavedBytesAreExact) {
-  for (const auto implementation : {recurrence::Implementation::portable, recurrence::Implementation::reference,
-                                    recurrence::Implementation::automatic})
+  for (const auto implementation :
+       {recurrence::Implementation::portable, recurrence::Implementation::reference,
+        recurrence::Implementation::automatic})
     for (const LayerType type : {LayerType::gdn, LayerType::gdn2, LayerType::attention}) {
       ModelConfig config = small_lm_config(Head::tied);
       config.layer_pattern = {type};

@@ -207,8 +207,8 @@ TYPED_TEST(AdamWTest, CountOfUpdatesCanBeRestored) {
   EXPECT_EQ(straight.values(), resumed.values());
 }
 
-// bfloat16 parameters, one of them exact: their masters take the very steps of a float32 model, and the values are the
-// masters rounded to nearest even.
+// bfloat16 parameters, one of them exact: their masters take the very steps of a float32 model, and the
+// values are the masters rounded to nearest even.
 TEST(AdamWBfloat16, MastersAreThoseOfFloat32AndValuesTheirRounding) {
   Runtime runtime;
   const auto declare = [](auto& set) {
@@ -259,7 +259,8 @@ TEST(AdamWBfloat16, SmallUpdatesAddUp) {
   const std::vector<float> gradients(64, 1.0f);
   copy_from_host(runtime.compute(), set.flat_gradients(), gradients.data());
   const auto norm = global_norm(runtime, set.flat_gradients());
-  for (int step = 0; step < 200; ++step) optimizer.step(runtime, 1e-4, norm);  // each 1e-4, of 2^-8 for a last place
+  for (int step = 0; step < 200; ++step)
+    optimizer.step(runtime, 1e-4, norm);  // each 1e-4, of 2^-8 for a last place
   EXPECT_NEAR(widen(to_vector(runtime.compute(), set.flat_values())[0]), 1.0f - 0.02f, 0x1p-9);
 }
 

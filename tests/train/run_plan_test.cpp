@@ -103,7 +103,8 @@ void expect_static_memory(const RunConfig& config, const std::string& weights) {
   model.parameters().allocate(runtime);
   const AdamW<T> optimizer(runtime, model.parameters(), config.optimizer, 1.0);
   constexpr std::int64_t rounding = 256;  // of a block
-  EXPECT_NEAR(static_cast<double>(entry(plan, weights)), static_cast<double>(held(runtime, "parameters")), rounding);
+  EXPECT_NEAR(static_cast<double>(entry(plan, weights)), static_cast<double>(held(runtime, "parameters")),
+              rounding);
   EXPECT_NEAR(static_cast<double>(entry(plan, "master weights (float32)")),
               static_cast<double>(held(runtime, "master weights")), rounding);
   EXPECT_NEAR(static_cast<double>(entry(plan, "gradients (float32)")),
@@ -118,9 +119,11 @@ TEST(RunPlan, StaticMemoryIsWhatARunAllocates) {
   expect_static_memory<bfloat16>(config_of({"--train.precision=bfloat16"}), "weights (bfloat16)");
 }
 
-// 2 + 4 bytes a weight instead of 4, and activations about half as large: what is kept in float32 beside them is little.
+// 2 + 4 bytes a weight instead of 4, and activations about half as large: what is kept in float32 beside them
+// is little.
 TEST(RunPlan, Bfloat16TradesMastersForActivations) {
-  const RunPlan single = make_plan(config_of(), 1), half = make_plan(config_of({"--train.precision=bfloat16"}), 1);
+  const RunPlan single = make_plan(config_of(), 1),
+                half = make_plan(config_of({"--train.precision=bfloat16"}), 1);
   EXPECT_EQ(half.parameter_count, single.parameter_count);
   EXPECT_EQ(entry(half, "master weights (float32)"), entry(single, "weights (float32)"));
   EXPECT_EQ(entry(half, "gradients (float32)"), entry(single, "gradients (float32)"));

@@ -111,7 +111,8 @@ TEST_F(TrainerTest, Bfloat16RunsResumeWithTheSameBits) {
   if (Communicator::world().is_root()) {
     std::filesystem::create_directories(*folder_ / "again/checkpoints");
     std::filesystem::copy(*folder_ / "run/checkpoints/step-00000003",
-                          *folder_ / "again/checkpoints/step-00000003", std::filesystem::copy_options::recursive);
+                          *folder_ / "again/checkpoints/step-00000003",
+                          std::filesystem::copy_options::recursive);
   }
   Communicator::world().barrier();
   arguments = common;

@@ -87,8 +87,8 @@ TEST_F(TrainingRunTest, RanksHoldTheSameBits) {
   EXPECT_EQ(world.broadcast(bytes), bytes);
 }
 
-// 50 steps from the same weights over the same samples, from a loss of 5.5 to one of 0.6. Gradients are off by a percent,
-// and rounded weights cost a little of what the masters have reached.
+// 50 steps from the same weights over the same samples, from a loss of 5.5 to one of 0.6. Gradients are off
+// by a percent, and rounded weights cost a little of what the masters have reached.
 TEST_F(TrainingRunTest, Bfloat16LearnsAsFloat32Does) {
   const RunConfig long_run = config({"--train.steps=50"});
   const Outcome single = train(Communicator(), long_run, 50);
@@ -111,15 +111,17 @@ TEST_F(TrainingRunTest, Bfloat16RepeatsToTheLastBit) {
   EXPECT_EQ(first.norms, second.norms);
   EXPECT_EQ(first.weights, second.weights);
   EXPECT_EQ(first.moments, second.moments);
-  std::string bytes(reinterpret_cast<const char*>(first.weights.data()), first.weights.size() * sizeof(float));
+  std::string bytes(reinterpret_cast<const char*>(first.weights.data()),
+                    first.weights.size() * sizeof(float));
   EXPECT_EQ(world.broadcast(bytes), bytes);  // and all ranks hold them
 }
 
-// Sums over ranks are float32. They differ in their order, so a weight near the middle of two bfloat16 numbers may be
-// rounded the other way.
+// Sums over ranks are float32. They differ in their order, so a weight near the middle of two bfloat16
+// numbers may be rounded the other way.
 TEST_F(TrainingRunTest, AnyNumberOfRanksTrainsTheSameInBfloat16) {
   const Communicator world = Communicator::world();
-  const Outcome together = train<bfloat16>(world, config(), 10), alone = train<bfloat16>(Communicator(), config(), 10);
+  const Outcome together = train<bfloat16>(world, config(), 10),
+                alone = train<bfloat16>(Communicator(), config(), 10);
   EXPECT_NEAR(together.losses[0], alone.losses[0], 1e-6 * alone.losses[0]);
   EXPECT_NEAR(together.norms[0], alone.norms[0], 1e-4 * alone.norms[0]);
   for (std::size_t s = 0; s < 10; ++s)

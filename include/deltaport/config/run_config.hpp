@@ -62,7 +62,8 @@ struct DataConfig {
   bool shuffle = true;
 };
 
-/// Type of weights and activations. With bfloat16, master weights, gradients, moments and every sum stay float32.
+/// Type of weights and activations. With bfloat16, master weights, gradients, moments and every sum stay
+/// float32.
 enum class Precision { float32, bfloat16 };
 
 enum class OnNonFinite { stop, skip };

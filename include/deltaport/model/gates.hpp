@@ -5,9 +5,9 @@
 #include "deltaport/model/column_slice.hpp"
 #include "deltaport/model/qkv_conv.hpp"
 
-/// From projections to the gates of the recurrences. Log decays, A_log and dt_bias are kept in the accumulation type. Everything
-/// is enqueued on the compute stream; weight gradients are sums over blocks of tokens in a fixed order and
-/// are ADDED.
+/// From projections to the gates of the recurrences. Log decays, A_log and dt_bias are kept in the
+/// accumulation type. Everything is enqueued on the compute stream; weight gradients are sums over blocks of
+/// tokens in a fixed order and are ADDED.
 namespace deltaport {
 
 template <class T>

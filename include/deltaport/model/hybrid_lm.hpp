@@ -68,7 +68,8 @@ class HybridLm {
   /// Backward of hidden() for its gradient [T, D].
   void hidden_backward(Context& context, const Tensor<T>& d_hidden, const Sequences& sequences);
   /// All logits [T, vocab]: for small inputs only.
-  Tensor<Accumulate<T>> logits(Context& context, const Tensor<std::int32_t>& tokens, const Sequences& sequences);
+  Tensor<Accumulate<T>> logits(Context& context, const Tensor<std::int32_t>& tokens,
+                               const Sequences& sequences);
 
   /// State of N sequences before their first token, with room for `capacity` tokens each (attention layers
   /// only).

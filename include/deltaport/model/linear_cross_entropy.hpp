@@ -40,8 +40,8 @@ class LinearCrossEntropy {
   void validate(const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
                 const Tensor<double>& loss_sum) const;
   /// Gradients only where d_hidden is given.
-  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-           Accumulate<T> scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const;
+  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels, Accumulate<T> scale,
+           const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const;
   Parameter<T> weight_;
   std::int64_t chunk_tokens_;
 };

@@ -75,8 +75,8 @@ class ParameterSet {
   std::int64_t count() const;
   /// Elements of the flat buffers of masters and gradients, padding included.
   std::int64_t flat_size() const { return flat_size(Kept::rounded) + flat_size(Kept::exact); }
-  /// Elements of the rounded parameters, which come first, or of the exact ones; padding included. Where T is its own
-  /// accumulation type the values have all flat_size() elements.
+  /// Elements of the rounded parameters, which come first, or of the exact ones; padding included. Where T is
+  /// its own accumulation type the values have all flat_size() elements.
   std::int64_t flat_size(Kept kept) const;
 
   /// Throws Error for an exact parameter, unless T is its own accumulation type.

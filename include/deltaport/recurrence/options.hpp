@@ -56,8 +56,8 @@ struct Options {
   WriteGate write_gate = WriteGate::plain;  ///< GDN2 only
 };
 
-/// The implementation that a chunked call with values of `dtype` gets: the one that options name, or what `automatic`
-/// stands for in this build.
+/// The implementation that a chunked call with values of `dtype` gets: the one that options name, or what
+/// `automatic` stands for in this build.
 Implementation implementation_of(Dtype dtype, const Options& options);
 
 }  // namespace deltaport::recurrence

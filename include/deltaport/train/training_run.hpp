@@ -38,9 +38,9 @@ struct EvalResult {
   std::int64_t valid_tokens = 0;
 };
 
-/// Model, optimizer and data of one run: everything that one optimizer step needs, and nothing about when files are
-/// written, signals or the console. Collective: every rank constructs it and calls it in the same order. This is
-/// what does not depend on the precision.
+/// Model, optimizer and data of one run: everything that one optimizer step needs, and nothing about when
+/// files are written, signals or the console. Collective: every rank constructs it and calls it in the same
+/// order. This is what does not depend on the precision.
 class AnyTrainingRun {
  public:
   virtual ~AnyTrainingRun() = default;
