@@ -81,7 +81,8 @@ struct LinearElements {
     recurrence::Options call;
     call.chunk_size = static_cast<int>(chunk);
     call.implementation = options.recurrence;
-    const auto implementation = recurrence::implementation_of(dtype, call);
+    const auto implementation =
+        recurrence::implementation_of(dtype, c.linear.key_head_dim, c.linear.value_head_dim, call);
     portable = implementation == recurrence::Implementation::portable;
     chunked = implementation != recurrence::Implementation::reference;
   }

@@ -59,14 +59,6 @@ bool available(Implementation implementation) {
   return true;
 }
 
-Implementation implementation_of(Dtype dtype, const Options& options) {
-  if (options.implementation != Implementation::automatic) return options.implementation;
-  // Sizes do not matter to host.
-  return can_do(Implementation::host, Call::chunked, Rule::gdn, Extents{}, dtype, options)
-             ? Implementation::host
-             : Implementation::portable;
-}
-
 Options resolve(const char* operation, Call call, Rule rule, const Extents& x, Dtype dtype, Options options) {
   if (options.scale == 0.0) options.scale = 1.0 / std::sqrt(static_cast<double>(x.key_dim));
   if (options.implementation == Implementation::automatic) {
@@ -86,6 +78,16 @@ Options resolve(const char* operation, Call call, Rule rule, const Extents& x, D
                      options.implementation == Implementation::cuda ? cuda::limits() : host::limits(),
                      ". auto or portable do any");
   return options;
+}
+
+Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options) {
+  // Nothing else of the sizes matters to any implementation, nor does the rule.
+  Extents x;
+  x.key_dim = static_cast<int>(key_dim);
+  x.value_dim = static_cast<int>(value_dim);
+  if (options.implementation != Implementation::automatic) return options.implementation;
+  return resolve("implementation_of", Call::chunked, Rule::gdn, x, dtype, options).implementation;
 }
 
 }  // namespace deltaport::recurrence

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "deltaport/core/dtype.hpp"
@@ -56,8 +57,9 @@ struct Options {
   WriteGate write_gate = WriteGate::plain;  ///< GDN2 only
 };
 
-/// The implementation that a chunked call with values of `dtype` gets: the one that options name, or what
-/// `automatic` stands for in this build.
-Implementation implementation_of(Dtype dtype, const Options& options);
+/// The implementation that a chunked call gets for values of `dtype` with these head dimensions: the one that options
+/// name, or what `automatic` stands for in this build.
+Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options);
 
 }  // namespace deltaport::recurrence
