@@ -6,6 +6,7 @@
 
 #include "config_options.hpp"
 #include "deltaport/comm/session.hpp"
+#include "deltaport/config/names.hpp"
 #include "deltaport/train/step_profile.hpp"
 
 namespace deltaport::app {
@@ -17,8 +18,9 @@ struct BenchTrainOptions {
   std::string json;
 };
 
-nlohmann::ordered_json to_json(const StepProfile& profile) {
+nlohmann::ordered_json to_json(const StepProfile& profile, Precision precision) {
   nlohmann::ordered_json json;
+  json["precision"] = name_of(precision);
   json["step_seconds"] = profile.step_seconds;
   json["timed_step_seconds"] = profile.timed_step_seconds;
   json["tokens_per_step"] = profile.tokens_per_step;
@@ -30,6 +32,8 @@ nlohmann::ordered_json to_json(const StepProfile& profile) {
     json["gemms"].push_back({{"m", g.call.m},
                              {"n", g.call.n},
                              {"k", g.call.k},
+                             {"dtype", name_of(g.call.operands)},
+                             {"output", name_of(g.call.output)},
                              {"transpose_a", g.call.trans_a == Transpose::yes},
                              {"transpose_b", g.call.trans_b == Transpose::yes},
                              {"per_step", g.count},
@@ -39,13 +43,13 @@ nlohmann::ordered_json to_json(const StepProfile& profile) {
 
 int bench_train(Session& session, const LoadedConfig& loaded, const BenchTrainOptions& options) {
   Runtime runtime;
-  TrainingRun<float> run(session.world(), runtime, loaded.config);
-  const StepProfile profile = profile_steps(run, session.world(), options.warmup, options.steps);
+  const auto run = make_training_run(session.world(), runtime, loaded.config);
+  const StepProfile profile = profile_steps(*run, session.world(), options.warmup, options.steps);
   if (!session.world().is_root()) return 0;
   std::fputs(table(profile).c_str(), stdout);
   if (!options.json.empty()) {
     std::ofstream file(options.json);
-    file << to_json(profile).dump(2) << '\n';
+    file << to_json(profile, loaded.config.train.precision).dump(2) << '\n';
     DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", options.json);
   }
   return 0;

@@ -29,13 +29,14 @@ std::filesystem::path checkpoint_of(const std::string& path) {
   return resolve_checkpoint(std::filesystem::is_directory(inside) ? inside : std::filesystem::path(path));
 }
 
+template <class T>
 class Writer {
  public:
-  explicit Writer(const HybridLm<float>& model, Runtime& runtime, std::int64_t capacity)
+  explicit Writer(const HybridLm<T>& model, Runtime& runtime, std::int64_t capacity)
       : runtime_(runtime), state_(model.make_decode_state(runtime, 1, capacity)) {}
 
   // Feeds one token and returns the logits of its successor.
-  std::vector<double> feed(HybridLm<float>& model, std::int32_t token) {
+  std::vector<double> feed(HybridLm<T>& model, std::int32_t token) {
     const auto input =
         from_vector<std::int32_t>(runtime_.compute(), runtime_.arena(), "token", Shape{1}, {token});
     const auto logits = to_vector(runtime_.compute(), model.step(runtime_, input, state_));
@@ -44,7 +45,7 @@ class Writer {
 
  private:
   Runtime& runtime_;
-  DecodeState<float> state_;
+  DecodeState<T> state_;
 };
 
 std::unique_ptr<Tokenizer> tokenizer_of(const TrainingState& state, const std::filesystem::path& checkpoint) {
@@ -55,25 +56,17 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TrainingState& state, const std::f
   return make_tokenizer(name);
 }
 
-int generate(const Options& options) {
-  const auto checkpoint = checkpoint_of(options.path);
-  const TrainingState state = read_training_state(checkpoint);
-  const RunConfig config = parse_canonical(state.config_yaml, checkpoint.string());
-  const auto tokenizer_owner = tokenizer_of(state, checkpoint);
-  const Tokenizer& tokenizer = *tokenizer_owner;
-
-  DELTAPORT_VALIDATE(config.model.vocab_size >= tokenizer.vocab_size(), ConfigError, checkpoint.string(),
-                     ": the model's vocabulary of ", config.model.vocab_size,
-                     " is smaller than the tokenizer's ", tokenizer.vocab_size(),
-                     ": its text cannot be read back");
+template <class T>
+void write_text(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
+                const Tokenizer& tokenizer) {
   Runtime runtime;
-  HybridLm<float> model(config.model, lm_options(config));
-  model.parameters().allocate(runtime);
+  HybridLm<T> model(config.model, lm_options(config));
+  model.parameters().allocate(runtime, Purpose::inference);
   load_weights(runtime, checkpoint, Verify::sizes, model.parameters());
 
   std::vector<std::int32_t> prompt = {tokenizer.end_of_document()};
   tokenizer.encode(options.prompt, prompt);
-  Writer writer(model, runtime, static_cast<std::int64_t>(prompt.size()) + options.tokens);
+  Writer<T> writer(model, runtime, static_cast<std::int64_t>(prompt.size()) + options.tokens);
   std::vector<double> logits;
   for (const std::int32_t token : prompt) logits = writer.feed(model, token);
   std::fputs(options.prompt.c_str(), stdout);
@@ -88,6 +81,23 @@ int generate(const Options& options) {
     if (i + 1 < options.tokens) logits = writer.feed(model, token);
   }
   std::fputc('\n', stdout);
+}
+
+int generate(const Options& options) {
+  const auto checkpoint = checkpoint_of(options.path);
+  const TrainingState state = read_training_state(checkpoint);
+  const RunConfig config = parse_canonical(state.config_yaml, checkpoint.string());
+  const auto tokenizer_owner = tokenizer_of(state, checkpoint);
+  const Tokenizer& tokenizer = *tokenizer_owner;
+
+  DELTAPORT_VALIDATE(config.model.vocab_size >= tokenizer.vocab_size(), ConfigError, checkpoint.string(),
+                     ": the model's vocabulary of ", config.model.vocab_size,
+                     " is smaller than the tokenizer's ", tokenizer.vocab_size(),
+                     ": its text cannot be read back");
+  if (model_dtype(config) == Dtype::bf16)
+    write_text<bfloat16>(options, config, checkpoint, tokenizer);
+  else
+    write_text<float>(options, config, checkpoint, tokenizer);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "command.hpp"
 #include "deltaport/comm/session.hpp"
 #include "deltaport/core/blas.hpp"
+#include "deltaport/core/parallel.hpp"
 #include "deltaport/core/tile_gemm.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/offload/numa_topology.hpp"
@@ -42,6 +43,8 @@ Json build_facts() {
   if (mpi.built_in) facts["MPI standard"] = mpi.standard + ", threads " + mpi.thread_level;
   facts["BLAS"] = blas.library;
   if (!blas.threading.empty()) facts["BLAS threads"] = blas.threading;
+  facts["bfloat16 products"] =
+      runs_on_host ? "float32 sums, operands widened in tiles" : "float32 sums, tensor cores";
   facts["tile kernel"] = tile_gemm_isa();
   if (!device_runtime().empty()) facts["device runtime"] = device_runtime();
   return facts;

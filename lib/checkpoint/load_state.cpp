@@ -11,7 +11,7 @@ namespace {
 
 using namespace checkpoint;
 
-const std::vector<Family> all_families = {Family::model, Family::exp_avg, Family::exp_avg_sq};
+const std::vector<Family> all_families = {Family::model, Family::master, Family::exp_avg, Family::exp_avg_sq};
 
 /// A checkpoint that passed its integrity checks.
 struct Opened {
@@ -48,17 +48,13 @@ Opened open(const Communicator& comm, const Path& checkpoint, Verify verify) {
   return opened;
 }
 
+/// Fills a tensor from the file, through a bounded host buffer.
 template <class T>
-constexpr FileDtype file_dtype = sizeof(T) == 8 ? FileDtype::f64 : FileDtype::f32;
-
-/// Fills one parameter's slice of a flat buffer from the file, through a bounded host buffer.
-template <class T>
-void read_slice(Runtime& runtime, const ShardSet::Found& found, const ParameterInfo& info,
-                const Tensor<T>& flat) {
+void read_tensor(Runtime& runtime, const ShardSet::Found& found, const Tensor<T>& tensor) {
   constexpr std::int64_t chunk = std::int64_t{1} << 20;
-  const std::int64_t n = info.shape.size();
+  const std::int64_t n = tensor.size();
   std::vector<T> host(static_cast<std::size_t>(std::min(chunk, n)));
-  const Tensor<T> slice(flat.storage(), flat.data() + info.offset, Shape{n});
+  const Tensor<T> slice = tensor.reshape(Shape{n});
   for (std::int64_t first = 0; first < n; first += chunk) {
     const std::int64_t count = std::min(chunk, n - first);
     found.reader->read_range(*found.entry, first, count, host.data());
@@ -66,17 +62,29 @@ void read_slice(Runtime& runtime, const ShardSet::Found& found, const ParameterI
   }
 }
 
+/// One parameter's slice of a flat buffer.
+template <class A>
+void read_slice(Runtime& runtime, const ShardSet::Found& found, const ParameterInfo& info,
+                const Tensor<A>& flat) {
+  read_tensor(runtime, found, Tensor<A>(flat.storage(), flat.data() + info.offset, info.shape));
+}
+
 template <class T>
 LoadedCheckpoint use(const Communicator& comm, Runtime& runtime, const Path& checkpoint, Opened opened,
                      const ParameterSet<T>& parameters, AdamW<T>& optimizer, const BelongsCheck& check) {
   if (check) check({opened.parsed.state, checkpoint, {}});
   comm.agree([&] {
-    opened.shards->check(parameters.infos(), &file_dtype<T>);
+    // Moments and masters have one type in all precisions; a checkpoint without masters has weights in that
+    // type.
+    const Layout layout = stored_layout(opened.manifest, parameters.infos(), layout_of<T>().exact);
+    opened.shards->check(parameters.infos(), layout.families(), &layout);
+    const Family weights = layout.has_masters() ? Family::master : Family::model;
     for (const ParameterInfo& info : parameters.infos()) {
-      read_slice(runtime, opened.shards->at(Family::model, info.name), info, optimizer.masters());
+      read_slice(runtime, opened.shards->at(weights, info.name), info, optimizer.masters());
       read_slice(runtime, opened.shards->at(Family::exp_avg, info.name), info, optimizer.exp_avg());
       read_slice(runtime, opened.shards->at(Family::exp_avg_sq, info.name), info, optimizer.exp_avg_sq());
     }
+    parameters.round_values(runtime);
     optimizer.set_updates(runtime, opened.parsed.optimizer_updates);
   });
   return {std::move(opened.parsed.state), checkpoint, {}};
@@ -196,9 +204,18 @@ std::filesystem::path load_weights(Runtime& runtime, const std::filesystem::path
   for (const auto& [name, digest] : manifest.files)
     if (name.rfind("model-", 0) == 0) verify_file(checkpoint, name, digest, verify);
   const ShardSet shards(checkpoint, manifest, {Family::model});
-  shards.check(parameters.infos(), nullptr);
-  for (const ParameterInfo& info : parameters.infos())
-    read_slice(runtime, shards.at(Family::model, info.name), info, parameters.flat_values());
+  shards.check(parameters.infos(), {Family::model}, nullptr);
+  const bool through_masters = parameters.flat_masters().defined();
+  for (std::size_t i = 0; i < parameters.infos().size(); ++i) {
+    const ParameterInfo& info = parameters.infos()[i];
+    const ShardSet::Found& found = shards.at(Family::model, info.name);
+    const int index = static_cast<int>(i);
+    if (through_masters || info.kept == Kept::exact)
+      read_tensor(runtime, found, parameters.master(index));
+    else
+      read_tensor(runtime, found, parameters.value(index));
+  }
+  if (through_masters) parameters.round_values(runtime);
   return checkpoint;
 }
 
@@ -211,6 +228,7 @@ std::filesystem::path load_weights(Runtime& runtime, const std::filesystem::path
                                                    const ParameterSet<T>&, AdamW<T>&, const BelongsCheck&); \
   template std::filesystem::path load_weights<T>(Runtime&, const std::filesystem::path&, Verify,            \
                                                  const ParameterSet<T>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

@@ -11,23 +11,24 @@ namespace {
 
 using namespace checkpoint;
 
+/// Adds one parameter's tensor; copied to the host piece by piece while the file is written.
 template <class T>
-constexpr FileDtype file_dtype = sizeof(T) == 8 ? FileDtype::f64 : FileDtype::f32;
-
-/// Adds one parameter's slice of a flat device buffer; copied to the host piece by piece while the file is
-/// written.
-template <class T>
-void add_slice(SafetensorsWriter& writer, Runtime& runtime, Family family, const ParameterInfo& info,
-               const Tensor<T>& flat) {
+void add_tensor(SafetensorsWriter& writer, Runtime& runtime, Family family, const ParameterInfo& info,
+                const Tensor<T>& tensor) {
   std::vector<std::int64_t> shape;
   for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
-  const Tensor<T> slice(flat.storage(), flat.data() + info.offset, Shape{info.shape.size()});
-  writer.add(tensor_name(family, info.name), file_dtype<T>, shape,
-             [&runtime, slice](std::uint64_t first_byte, std::uint64_t bytes, void* to) {
+  const Tensor<T> flat = tensor.reshape(Shape{info.shape.size()});
+  writer.add(tensor_name(family, info.name), layout_of<T>().rounded, shape,
+             [&runtime, flat](std::uint64_t first_byte, std::uint64_t bytes, void* to) {
                const auto first = static_cast<std::int64_t>(first_byte / sizeof(T));
                const auto count = static_cast<std::int64_t>(bytes / sizeof(T));
-               copy_to_host(runtime.compute(), static_cast<T*>(to), slice.rows(first, first + count));
+               copy_to_host(runtime.compute(), static_cast<T*>(to), flat.rows(first, first + count));
              });
+}
+
+template <class A>
+Tensor<A> part_of(const Tensor<A>& flat, const ParameterInfo& info) {
+  return Tensor<A>(flat.storage(), flat.data() + info.offset, info.shape);
 }
 
 template <class T>
@@ -39,9 +40,15 @@ std::map<std::string, FileDigest> write_shards(const Communicator& comm, Runtime
   for (std::size_t i = 0; i < owner.size(); ++i) {
     if (owner[i] != comm.rank()) continue;
     const ParameterInfo& info = parameters.infos()[i];
-    add_slice(model, runtime, Family::model, info, optimizer.masters());
-    add_slice(optim, runtime, Family::exp_avg, info, optimizer.exp_avg());
-    add_slice(optim, runtime, Family::exp_avg_sq, info, optimizer.exp_avg_sq());
+    const int index = static_cast<int>(i);
+    if (info.kept == Kept::exact)
+      add_tensor(model, runtime, Family::model, info, parameters.master(index));
+    else
+      add_tensor(model, runtime, Family::model, info, parameters.value(index));
+    if (layout_of<T>().has_masters())
+      add_tensor(optim, runtime, Family::master, info, parameters.master(index));
+    add_tensor(optim, runtime, Family::exp_avg, info, part_of(optimizer.exp_avg(), info));
+    add_tensor(optim, runtime, Family::exp_avg_sq, info, part_of(optimizer.exp_avg_sq(), info));
   }
   std::map<std::string, FileDigest> digests;
   const std::string model_file = shard_file_name(Family::model, comm.rank(), comm.size());
@@ -75,7 +82,7 @@ Manifest describe(const Communicator& comm, const TrainingState& state, const Pa
   manifest.seed = state.seed;
   manifest.config_xxh3_128 = files::hash_text(state.config_yaml);
   manifest.data_fingerprint = state.fingerprint;
-  manifest.tensors = manifest_tensors(parameters.infos(), file_dtype<T>, comm.size());
+  manifest.tensors = manifest_tensors(parameters.infos(), layout_of<T>(), comm.size());
   return manifest;
 }
 
@@ -92,20 +99,20 @@ SavedCheckpoint save_training_state(const Communicator& comm, Runtime& runtime,
     contents.manifest = describe(comm, state, parameters);
     contents.texts = small_files(state, optimizer.updates(runtime));
   });
-  contents.shard_bytes = 3 * static_cast<std::uint64_t>(parameters.count()) * sizeof(T);
+  contents.shard_bytes = layout_of<T>().bytes(parameters.infos());
   contents.write_shards = [&](const Path& folder) {
     return write_shards(comm, runtime, folder, parameters, optimizer);
   };
   return publish(comm, dir, contents, retention);
 }
 
-template SavedCheckpoint save_training_state<float>(const Communicator&, Runtime&,
-                                                    const std::filesystem::path&, const TrainingState&,
-                                                    const ParameterSet<float>&, const AdamW<float>&,
-                                                    const RetentionPolicy&);
-template SavedCheckpoint save_training_state<double>(const Communicator&, Runtime&,
-                                                     const std::filesystem::path&, const TrainingState&,
-                                                     const ParameterSet<double>&, const AdamW<double>&,
-                                                     const RetentionPolicy&);
+#define DELTAPORT_INSTANTIATE(T)                                                         \
+  template SavedCheckpoint save_training_state<T>(                                       \
+      const Communicator&, Runtime&, const std::filesystem::path&, const TrainingState&, \
+      const ParameterSet<T>&, const AdamW<T>&, const RetentionPolicy&);
+DELTAPORT_INSTANTIATE(bfloat16)
+DELTAPORT_INSTANTIATE(float)
+DELTAPORT_INSTANTIATE(double)
+#undef DELTAPORT_INSTANTIATE
 
 }  // namespace deltaport

@@ -36,8 +36,30 @@ std::string shard_file_name(Family family, int rank, int ranks) {
 }
 
 std::string tensor_name(Family family, const std::string& parameter) {
-  if (family == Family::model) return parameter;
-  return (family == Family::exp_avg ? "exp_avg." : "exp_avg_sq.") + parameter;
+  switch (family) {
+    case Family::master:
+      return "master." + parameter;
+    case Family::exp_avg:
+      return "exp_avg." + parameter;
+    case Family::exp_avg_sq:
+      return "exp_avg_sq." + parameter;
+    default:
+      return parameter;
+  }
+}
+
+std::vector<Family> Layout::families() const {
+  if (has_masters()) return {Family::model, Family::master, Family::exp_avg, Family::exp_avg_sq};
+  return {Family::model, Family::exp_avg, Family::exp_avg_sq};
+}
+
+std::uint64_t Layout::bytes(const std::vector<ParameterInfo>& infos) const {
+  std::uint64_t total = 0;
+  for (const Family family : families())
+    for (const ParameterInfo& info : infos)
+      total += static_cast<std::uint64_t>(info.shape.size()) *
+               static_cast<std::uint64_t>(bits_of(dtype(family, info)) / 8);
+  return total;
 }
 
 std::vector<int> owners(const std::vector<ParameterInfo>& infos, int ranks) {
@@ -55,19 +77,27 @@ std::vector<int> owners(const std::vector<ParameterInfo>& infos, int ranks) {
 }
 
 std::map<std::string, ManifestTensor> manifest_tensors(const std::vector<ParameterInfo>& infos,
-                                                       FileDtype dtype, int ranks) {
+                                                       const Layout& layout, int ranks) {
   const std::vector<int> owner = owners(infos, ranks);
   std::map<std::string, ManifestTensor> tensors;
   for (std::size_t i = 0; i < infos.size(); ++i)
-    for (const Family family : {Family::model, Family::exp_avg, Family::exp_avg_sq}) {
+    for (const Family family : layout.families()) {
       const Shard shard{shard_file_name(family, owner[i], ranks), 0, infos[i].shape.size()};
-      tensors[tensor_name(family, infos[i].name)] = ManifestTensor{dtype, extents(infos[i].shape), {shard}};
+      tensors[tensor_name(family, infos[i].name)] =
+          ManifestTensor{layout.dtype(family, infos[i]), extents(infos[i].shape), {shard}};
     }
   return tensors;
 }
 
+Layout stored_layout(const Manifest& manifest, const std::vector<ParameterInfo>& infos, FileDtype exact) {
+  const bool has_masters = std::any_of(infos.begin(), infos.end(), [&](const ParameterInfo& info) {
+    return manifest.tensors.count(tensor_name(Family::master, info.name)) > 0;
+  });
+  return {has_masters ? FileDtype::bf16 : exact, exact};
+}
+
 ShardSet::ShardSet(const Path& checkpoint, const Manifest& manifest, const std::vector<Family>& families)
-    : checkpoint_(checkpoint), families_(families) {
+    : checkpoint_(checkpoint) {
   for (const auto& [name, digest] : manifest.files)
     if (Path(name).extension() == ".safetensors" && belongs(name, families))
       readers_.emplace(name, SafetensorsReader(checkpoint / name));
@@ -91,10 +121,11 @@ ShardSet::ShardSet(const Path& checkpoint, const Manifest& manifest, const std::
   }
 }
 
-void ShardSet::check(const std::vector<ParameterInfo>& infos, const FileDtype* dtype) const {
+void ShardSet::check(const std::vector<ParameterInfo>& infos, const std::vector<Family>& families,
+                     const Layout* layout) const {
   std::string problems;
   std::set<std::string> expected;
-  for (const Family family : families_)
+  for (const Family family : families)
     for (const ParameterInfo& info : infos) {
       const std::string name = tensor_name(family, info.name);
       expected.insert(name);
@@ -107,9 +138,9 @@ void ShardSet::check(const std::vector<ParameterInfo>& infos, const FileDtype* d
       if (entry.shape != extents(info.shape))
         problems +=
             concat("\n  shape: ", name, " is ", entry.shape_string(), ", the model has ", info.shape.str());
-      if (dtype && entry.dtype != *dtype)
-        problems +=
-            concat("\n  dtype: ", name, " is ", name_of(entry.dtype), ", the model has ", name_of(*dtype));
+      if (layout && entry.dtype != layout->dtype(family, info))
+        problems += concat("\n  dtype: ", name, " is ", name_of(entry.dtype), ", the model has ",
+                           name_of(layout->dtype(family, info)));
     }
   for (const auto& [name, found] : tensors_)
     if (!expected.count(name)) problems += concat("\n  unknown: ", name, " ", found.entry->shape_string());

@@ -4,6 +4,7 @@
 namespace deltaport {
 namespace {
 constexpr std::string_view layer_types[] = {"gdn", "gdn2", "attention"};
+constexpr std::string_view precisions[] = {"float32", "bfloat16"};
 constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
 constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
 constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
@@ -12,6 +13,10 @@ constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "ho
 template <>
 std::span<const std::string_view> names_of<LayerType>() {
   return layer_types;
+}
+template <>
+std::span<const std::string_view> names_of<Precision>() {
+  return precisions;
 }
 template <>
 std::span<const std::string_view> names_of<OnNonFinite>() {

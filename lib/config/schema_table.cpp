@@ -116,6 +116,9 @@ std::vector<Field> make_table() {
 
       {"train.steps", integer, "steps", between(1, max_count), {}, same, "optimizer steps of the whole run",
        train<&TrainConfig::steps>},
+      {"train.precision", word, "", {}, names_of<Precision>(), same,
+       "type of weights and activations; sums, gradients and master weights are float32 always",
+       train<&TrainConfig::precision>},
       {"train.global_batch_tokens", tokens, "tokens", between(1, max_count), {}, same,
        "tokens of one optimizer step over all ranks", train<&TrainConfig::global_batch_tokens>},
       {"train.micro_batch", integer, "samples", between(1, max_dimension), {}, free,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/core/gemm.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "deltaport/core/parallel.hpp"
@@ -10,6 +11,9 @@
 #include <cublas_v2.h>
 #elif defined(DELTAPORT_HAVE_CBLAS)
 #include <cblas.h>
+#endif
+#ifndef KOKKOS_ENABLE_CUDA
+#include "core/wide_tiles.hpp"
 #endif
 
 namespace deltaport {
@@ -37,6 +41,31 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
     status = cublasDgemm(handle, op(tb), op(ta), n, m, k, &alpha, b, ldb, a, lda, &beta, c, ldc);
   DELTAPORT_VALIDATE(status == CUBLAS_STATUS_SUCCESS, DeviceError, "cuBLAS gemm ", m, "x", n, "x", k, ": ",
                      cublasGetStatusString(status));
+}
+
+/// Tensor cores with float32 sums. The handle's pedantic mode would keep them off; sums must not be cut to
+/// halves either.
+template <class C>
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, float alpha,
+             const bfloat16* a, int lda, const bfloat16* b, int ldb, float beta, C* c, int ldc) {
+  const auto op = [](Transpose t) { return t == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  auto handle = static_cast<cublasHandle_t>(runtime.blas_handle());
+  constexpr cudaDataType_t output = std::is_same_v<C, bfloat16> ? CUDA_R_16BF : CUDA_R_32F;
+  cublasMath_t mode;
+  cublasStatus_t status = cublasGetMathMode(handle, &mode);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasSetMathMode(
+        handle,
+        static_cast<cublasMath_t>(static_cast<int>(CUBLAS_DEFAULT_MATH) |
+                                  static_cast<int>(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = cublasGemmEx(handle, op(tb), op(ta), n, m, k, &alpha, b, CUDA_R_16BF, ldb, a, CUDA_R_16BF, lda,
+                          &beta, c, output, ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    const cublasStatus_t back = cublasSetMathMode(handle, mode);
+    if (status == CUBLAS_STATUS_SUCCESS) status = back;
+  }
+  DELTAPORT_VALIDATE(status == CUBLAS_STATUS_SUCCESS, DeviceError, "cuBLAS bfloat16 gemm ", m, "x", n, "x", k,
+                     ": ", cublasGetStatusString(status));
 }
 #elif defined(DELTAPORT_HAVE_CBLAS)
 template <class T>
@@ -95,28 +124,55 @@ void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, 
 }
 #endif
 
+#ifndef KOKKOS_ENABLE_CUDA
+/// One tile of the product at a time, from widened operands: C is updated over ascending k, in a tile of its
+/// own where it is bfloat16. Tiles are cut alike whatever the number of threads.
+template <class C>
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, float alpha,
+             const bfloat16* a, int lda, const bfloat16* b, int ldb, float beta, C* c, int ldc) {
+  wide::Tiles tiles(runtime, m, n, k, std::is_same_v<C, bfloat16>);
+  for (int j = 0; j < n; j += wide::tile)
+    for (int i = 0; i < m; i += wide::tile) {
+      const int rows = std::min(wide::tile, m - i), columns = std::min(wide::tile, n - j);
+      C* const out = c + static_cast<std::int64_t>(i) * ldc + j;
+      const wide::Output<C> sum = tiles.begin(out, ldc, rows, columns, beta);
+      for (int l = 0; l == 0 || l < k; l += wide::tile) {
+        const int steps = std::min(wide::tile, k - l);
+        const wide::Operand left = tiles.left(ta, a, lda, i, rows, l, steps);
+        const wide::Operand right = tiles.right(tb, b, ldb, j, columns, l, steps);
+        product<float>(runtime, ta, tb, rows, columns, steps, alpha, left.data, left.stride, right.data,
+                       right.stride, l == 0 ? sum.beta : 1.0f, sum.data, sum.stride);
+      }
+      tiles.finish(sum, out, ldc, rows, columns);
+    }
+}
+#endif
+
 }  // namespace
 
 void set_gemm_log(std::vector<GemmCall>* log) {
   gemm_log = log;
 }
 
-template <class T>
+template <class T, class C>
 void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m, std::int64_t n,
-          std::int64_t k, T alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c,
-          std::int64_t ldc) {
+          std::int64_t k, Accumulate<T> alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
+          Accumulate<T> beta, C* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
-  if (gemm_log != nullptr) gemm_log->push_back({trans_a, trans_b, m, n, k, sizeof(T)});
+  if (gemm_log != nullptr) gemm_log->push_back({trans_a, trans_b, m, n, k, dtype_of<T>, dtype_of<C>});
   WorkScope scope(runtime, Work::gemm, "deltaport: gemm");
-  product<T>(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a,
-             as_int(lda, "lda"), b, as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
+  product(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a,
+          as_int(lda, "lda"), b, as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
 }
 
-template void gemm<float>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
-                          const float*, std::int64_t, const float*, std::int64_t, float, float*,
-                          std::int64_t);
-template void gemm<double>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double,
-                           const double*, std::int64_t, const double*, std::int64_t, double, double*,
+#define DELTAPORT_INSTANTIATE(T, C)                                                                          \
+  template void gemm<T, C>(Runtime&, Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t,         \
+                           Accumulate<T>, const T*, std::int64_t, const T*, std::int64_t, Accumulate<T>, C*, \
                            std::int64_t);
+DELTAPORT_INSTANTIATE(float, float)
+DELTAPORT_INSTANTIATE(double, double)
+DELTAPORT_INSTANTIATE(bfloat16, bfloat16)
+DELTAPORT_INSTANTIATE(bfloat16, float)
+#undef DELTAPORT_INSTANTIATE
 
 }  // namespace deltaport

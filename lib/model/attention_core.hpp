@@ -25,15 +25,18 @@ struct AttentionTiles {
 };
 AttentionTiles make_attention_tiles(Runtime& runtime, const Sequences& sequences);
 
-/// o = softmax(scale q k^T, causal, inside documents) v and logsumexp [heads, T] of the scaled scores.
+/// o = softmax(scale q k^T, causal, inside documents) v and logsumexp [heads, T] of the scaled scores. Sums
+/// run in Accumulate<T>; o is rounded once (where T is a half its sums take a tensor of their own from the
+/// arena).
 template <class T>
 void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
-                       const T* k, const T* v, T* o, T* logsumexp);
+                       const T* k, const T* v, T* o, Accumulate<T>* logsumexp);
 
-/// Gradients of q, k and v (overwritten). delta [heads, T] is the sum over the head of o do.
+/// Gradients of q, k and v (overwritten). delta [heads, T] is the sum over the head of o do. dq and dk are
+/// left in the type of the sums, for the kernel that takes them on; dv is rounded once.
 template <class T>
 void attention_backward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
-                        const T* k, const T* v, const T* logsumexp, const T* delta, const T* d_o, T* dq,
-                        T* dk, T* dv);
+                        const T* k, const T* v, const Accumulate<T>* logsumexp, const Accumulate<T>* delta,
+                        const T* d_o, Accumulate<T>* dq, Accumulate<T>* dk, T* dv);
 
 }  // namespace deltaport

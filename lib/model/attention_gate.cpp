@@ -21,13 +21,15 @@ struct ApplyGate {
       const T* gate = projections + t * layout.width() + layout.gate_offset(h);
       const T* in = o + (t * layout.heads + h) * hd;
       T* out = y + (t * layout.heads + h) * hd;
-      row_for(team, hd, [=](const std::int64_t i) { out[i] = in[i] * sigmoid(gate[i]); });
+      row_for(team, hd,
+              [=](const std::int64_t i) { out[i] = static_cast<T>(widen(in[i]) * sigmoid(widen(gate[i]))); });
     }
   }
 };
 
 template <class T>
 struct ApplyGateBackward {
+  using A = Accumulate<T>;
   AttentionLayout layout;
   std::int64_t tokens;
   const T* projections;
@@ -35,7 +37,7 @@ struct ApplyGateBackward {
   T* dy;
   T* y;
   T* d_projections;
-  T* delta;
+  A* delta;
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t t = team.league_rank(), hd = layout.head_dim;
     for (std::int64_t h = 0; h < layout.heads; ++h) {
@@ -47,13 +49,13 @@ struct ApplyGateBackward {
       T* grad = dy + at;
       T* out = y + at;
       row_for(team, hd, [=](const std::int64_t i) {
-        const T s = sigmoid(gate[i]), value = in[i], g = grad[i];
-        out[i] = value * s;
-        d_gate[i] = g * value * s * (T(1) - s);
-        grad[i] = g * s;
+        const A s = sigmoid(widen(gate[i])), value = widen(in[i]), g = widen(grad[i]);
+        out[i] = static_cast<T>(value * s);
+        d_gate[i] = static_cast<T>(g * value * s * (A(1) - s));
+        grad[i] = static_cast<T>(g * s);
       });
-      const T dot = row_sum<T>(team, hd, [=](const std::int64_t i) { return in[i] * grad[i]; });
-      T* target = delta + h * tokens + t;
+      const A dot = row_sum<A>(team, hd, [=](const std::int64_t i) { return widen(in[i]) * widen(grad[i]); });
+      A* target = delta + h * tokens + t;
       Kokkos::single(Kokkos::PerThread(team), [=]() { *target = dot; });
     }
   }
@@ -70,7 +72,8 @@ void apply_gate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& la
 
 template <class T>
 void apply_gate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                         const T* projections, const T* o, T* dy, T* y, T* d_projections, T* delta) {
+                         const T* projections, const T* o, T* dy, T* y, T* d_projections,
+                         Accumulate<T>* delta) {
   for_each_row(runtime.compute(), "deltaport: attention gate backward", tokens,
                ApplyGateBackward<T>{layout, tokens, projections, o, dy, y, d_projections, delta});
 }
@@ -78,7 +81,8 @@ void apply_gate_backward(Runtime& runtime, std::int64_t tokens, const AttentionL
 #define DELTAPORT_INSTANTIATE(T)                                                                           \
   template void apply_gate<T>(Runtime&, std::int64_t, const AttentionLayout&, const T*, const T*, T*);     \
   template void apply_gate_backward<T>(Runtime&, std::int64_t, const AttentionLayout&, const T*, const T*, \
-                                       T*, T*, T*, T*);
+                                       T*, T*, T*, Accumulate<T>*);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

@@ -33,9 +33,9 @@ void validate(const std::string& prefix, const ModelConfig& config, std::int64_t
 /// Everything the core reads, and what backward needs to undo it.
 template <class T>
 struct AttentionMixer<T>::Projected {
-  Tensor<T> projections;  // [T, width]
-  Tensor<T> table;        // [T, rotary_dim]
-  Tensor<T> q, k;         // after norm and rotation
+  Tensor<T> projections;        // [T, width]
+  Tensor<Accumulate<T>> table;  // [T, rotary_dim]
+  Tensor<T> q, k;               // after norm and rotation
 };
 
 template <class T>
@@ -72,7 +72,7 @@ typename AttentionMixer<T>::Projected AttentionMixer<T>::project(Runtime& runtim
   const std::int64_t tokens = x.extent(0), width = projected_width();
   Projected p;
   p.projections = runtime.allocate<T>("attention projections", Shape{tokens, width});
-  p.table = runtime.allocate<T>("attention rotation", Shape{tokens, rotary_dim_});
+  p.table = runtime.allocate<Accumulate<T>>("attention rotation", Shape{tokens, rotary_dim_});
   p.q = runtime.allocate<T>("attention q", Shape{tokens, heads_, head_dim_});
   p.k = runtime.allocate<T>("attention k", Shape{tokens, kv_heads_, head_dim_});
   linear_forward<T>(runtime, tokens, hidden_, width, x.data(), hidden_, qkv_.value().data(),
@@ -116,7 +116,7 @@ Tensor<T> AttentionMixer<T>::forward(Context& context, const Tensor<T>& x, const
   const AttentionLayout layout{heads_, kv_heads_, head_dim_, rotary_dim_};
   const Projected p = project(runtime, x, sequences.positions.data(), 0);
   const auto o = runtime.allocate<T>("attention core output", Shape{tokens, heads_, head_dim_});
-  const auto logsumexp = runtime.allocate<T>("attention logsumexp", Shape{heads_, tokens});
+  const auto logsumexp = runtime.allocate<Accumulate<T>>("attention logsumexp", Shape{heads_, tokens});
   attention_forward<T>(runtime, core_shape(tokens, layout), sequences, p.q.data(), p.k.data(),
                        p.projections.data() + layout.value_offset(0), o.data(), logsumexp.data());
   if (context.training()) {
@@ -138,9 +138,12 @@ Tensor<T> AttentionMixer<T>::backward(Context& context, const Tensor<T>& dy,
                                       const Sequences& sequences) const {
   Runtime& runtime = context.runtime;
   WorkScope scope(runtime, Work::attention, "deltaport: attention backward");
-  const auto logsumexp = context.saved.template take<T>(), o = context.saved.template take<T>();
+  using A = Accumulate<T>;
+  const auto logsumexp = context.saved.template take<A>();
+  const auto o = context.saved.template take<T>();
   const auto k = context.saved.template take<T>(), q = context.saved.template take<T>();
-  const auto table = context.saved.template take<T>(), projections = context.saved.template take<T>();
+  const auto table = context.saved.template take<A>();
+  const auto projections = context.saved.template take<T>();
   const auto x = context.saved.template take<T>();
   DELTAPORT_VALIDATE(dy.shape() == x.shape(), ShapeError, prefix_, ": dy is ", dy.shape().str(),
                      " but x was ", x.shape().str());
@@ -148,18 +151,18 @@ Tensor<T> AttentionMixer<T>::backward(Context& context, const Tensor<T>& dy,
   const AttentionLayout layout{heads_, kv_heads_, head_dim_, rotary_dim_};
   const auto d_projections = runtime.allocate<T>("attention d_projections", projections.shape());
   const auto d_o = runtime.allocate<T>("attention do", o.shape());
-  const auto delta = runtime.allocate<T>("attention delta", logsumexp.shape());
+  const auto delta = runtime.allocate<A>("attention delta", logsumexp.shape());
   {
     const auto gated = runtime.allocate<T>("attention gated", o.shape());
-    linear_backward_input<T>(runtime, tokens, inner, hidden_, dy.data(), hidden_, out_.value().data(), T(0),
+    linear_backward_input<T>(runtime, tokens, inner, hidden_, dy.data(), hidden_, out_.value().data(), 0,
                              d_o.data(), inner);
     apply_gate_backward<T>(runtime, tokens, layout, projections.data(), o.data(), d_o.data(), gated.data(),
                            d_projections.data(), delta.data());
     linear_backward_weight<T>(runtime, tokens, inner, hidden_, dy.data(), hidden_, gated.data(), inner,
                               out_.gradient().data());
   }
-  const auto dq = runtime.allocate<T>("attention dq", q.shape());
-  const auto dk = runtime.allocate<T>("attention dk", k.shape());
+  const auto dq = runtime.allocate<A>("attention dq", q.shape());
+  const auto dk = runtime.allocate<A>("attention dk", k.shape());
   const std::int64_t value_offset = layout.value_offset(0);
   attention_backward<T>(runtime, core_shape(tokens, layout), sequences, q.data(), k.data(),
                         projections.data() + value_offset, logsumexp.data(), delta.data(), d_o.data(),
@@ -169,7 +172,7 @@ Tensor<T> AttentionMixer<T>::backward(Context& context, const Tensor<T>& dy,
                               q_norm_.gradient().data(), k_norm_.gradient().data());
   const auto dx = runtime.allocate<T>("attention dx", x.shape());
   linear_backward_input<T>(runtime, tokens, hidden_, width, d_projections.data(), width, qkv_.value().data(),
-                           T(0), dx.data(), hidden_);
+                           0, dx.data(), hidden_);
   linear_backward_weight<T>(runtime, tokens, hidden_, width, d_projections.data(), width, x.data(), hidden_,
                             qkv_.gradient().data());
   return dx;
@@ -200,6 +203,7 @@ Tensor<T> AttentionMixer<T>::step(Runtime& runtime, const Tensor<T>& x, Attentio
   return gate_and_project(runtime, p.projections, o);
 }
 
+template class AttentionMixer<bfloat16>;
 template class AttentionMixer<float>;
 template class AttentionMixer<double>;
 

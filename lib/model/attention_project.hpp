@@ -24,7 +24,7 @@ struct AttentionLayout {
 /// offset, or just `offset` when positions is null.
 template <class T>
 void rotation_table(Runtime& runtime, std::int64_t tokens, std::int64_t rotary_dim, double theta,
-                    const std::int32_t* positions, std::int64_t offset, T* table);
+                    const std::int32_t* positions, std::int64_t offset, Accumulate<T>* table);
 
 template <class T>
 struct HeadNorms {
@@ -37,14 +37,15 @@ struct HeadNorms {
 /// rotation.
 template <class T>
 void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                     const HeadNorms<T>& norms, const T* projections, const T* table, T* q, T* k);
+                     const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q, T* k);
 
 /// Writes the gradients of the query and key parts of the projections and adds to those of the norms'
 /// weights. Overwrites dq and dk.
 template <class T>
 void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                              const HeadNorms<T>& norms, const T* projections, const T* table, T* dq, T* dk,
-                              T* d_projections, T* d_query_weight, T* d_key_weight);
+                              const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table,
+                              Accumulate<T>* dq, Accumulate<T>* dk, T* d_projections,
+                              Accumulate<T>* d_query_weight, Accumulate<T>* d_key_weight);
 
 /// y = o sigmoid(gate); o and y are [tokens, heads, head_dim].
 template <class T>
@@ -55,6 +56,7 @@ void apply_gate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& la
 /// d_projections, and delta [heads, tokens] = sum over the head of o do.
 template <class T>
 void apply_gate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                         const T* projections, const T* o, T* dy, T* y, T* d_projections, T* delta);
+                         const T* projections, const T* o, T* dy, T* y, T* d_projections,
+                         Accumulate<T>* delta);
 
 }  // namespace deltaport

@@ -8,30 +8,31 @@
 namespace deltaport {
 namespace {
 
-template <class T>
+template <class A>
 struct RotationTable {
   std::int64_t half;
   double log_theta;
   const std::int32_t* positions;
   std::int64_t offset;
-  T* table;
+  A* table;
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     const std::int64_t t = index / half, i = index % half;
     const std::int64_t position = (positions == nullptr ? 0 : positions[t]) + offset;
     const double angle = static_cast<double>(position) *
                          Kokkos::exp(-log_theta * static_cast<double>(i) / static_cast<double>(half));
-    table[2 * half * t + i] = static_cast<T>(Kokkos::cos(angle));
-    table[2 * half * t + half + i] = static_cast<T>(Kokkos::sin(angle));
+    table[2 * half * t + i] = static_cast<A>(Kokkos::cos(angle));
+    table[2 * half * t + half + i] = static_cast<A>(Kokkos::sin(angle));
   }
 };
 
 /// One token, all heads.
 template <class T>
 struct NormAndRotate {
+  using A = Accumulate<T>;
   AttentionLayout layout;
   HeadNorms<T> norms;
   const T* projections;
-  const T* table;
+  const A* table;
   T* q;
   T* k;
 
@@ -47,17 +48,17 @@ struct NormAndRotate {
   KOKKOS_FORCEINLINE_FUNCTION void one_head(const TeamMember& team, std::int64_t t, const T* in, const T* w,
                                             T* out) const {
     const std::int64_t hd = layout.head_dim, half = layout.rotary_dim / 2;
-    const T* cosine = table + t * layout.rotary_dim;
-    const T* sine = cosine + half;
-    const T rstd = reciprocal_rms<T>(team, hd, in, static_cast<T>(norms.eps));
+    const A* cosine = table + t * layout.rotary_dim;
+    const A* sine = cosine + half;
+    const A rstd = reciprocal_rms<A>(team, hd, in, static_cast<A>(norms.eps));
     row_for(team, half, [=](const std::int64_t i) {
-      const T a = in[i] * rstd * (T(1) + w[i]);
-      const T b = in[half + i] * rstd * (T(1) + w[half + i]);
-      out[i] = a * cosine[i] - b * sine[i];
-      out[half + i] = b * cosine[i] + a * sine[i];
+      const A a = widen(in[i]) * rstd * (A(1) + widen(w[i]));
+      const A b = widen(in[half + i]) * rstd * (A(1) + widen(w[half + i]));
+      out[i] = static_cast<T>(a * cosine[i] - b * sine[i]);
+      out[half + i] = static_cast<T>(b * cosine[i] + a * sine[i]);
     });
     row_for(team, hd - 2 * half, [=](const std::int64_t i) {
-      out[2 * half + i] = in[2 * half + i] * rstd * (T(1) + w[2 * half + i]);
+      out[2 * half + i] = static_cast<T>(widen(in[2 * half + i]) * rstd * (A(1) + widen(w[2 * half + i])));
     });
   }
 };
@@ -65,16 +66,17 @@ struct NormAndRotate {
 /// One head (query heads first, then key heads) of a block of tokens.
 template <class T>
 struct NormAndRotateBackward {
+  using A = Accumulate<T>;
   AttentionLayout layout;
   HeadNorms<T> norms;
   std::int64_t tokens;
   const T* projections;
-  const T* table;
-  T* dq;
-  T* dk;
+  const A* table;
+  A* dq;
+  A* dk;
   T* d_projections;
-  T* query_partial;  // [blocks, heads, head_dim]
-  T* key_partial;    // [blocks, kv_heads, head_dim]
+  A* query_partial;  // [blocks, heads, head_dim]
+  A* key_partial;    // [blocks, kv_heads, head_dim]
 
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t all = layout.heads + layout.kv_heads, hd = layout.head_dim;
@@ -84,26 +86,26 @@ struct NormAndRotateBackward {
     const std::int64_t count = query ? layout.heads : layout.kv_heads;
     const std::int64_t offset = query ? layout.query_offset(h) : layout.key_offset(h);
     const T* w = query ? norms.query_weight : norms.key_weight;
-    T* share = (query ? query_partial : key_partial) + (block * count + h) * hd;
-    row_for(team, hd, [=](const std::int64_t i) { share[i] = T(0); });
+    A* share = (query ? query_partial : key_partial) + (block * count + h) * hd;
+    row_for(team, hd, [=](const std::int64_t i) { share[i] = A(0); });
     const std::int64_t begin = block * gradient_block_rows;
     const std::int64_t end = begin + gradient_block_rows < tokens ? begin + gradient_block_rows : tokens;
     for (std::int64_t t = begin; t < end; ++t) {
-      T* grad = (query ? dq : dk) + (t * count + h) * hd;
+      A* grad = (query ? dq : dk) + (t * count + h) * hd;
       rotate_back(team, t, grad);
       const T* in = projections + t * layout.width() + offset;
-      const T rstd = reciprocal_rms<T>(team, hd, in, static_cast<T>(norms.eps));
-      norm_row_backward<T>(team, hd, in, rstd, w, static_cast<const T*>(grad), static_cast<const T*>(nullptr),
+      const A rstd = reciprocal_rms<A>(team, hd, in, static_cast<A>(norms.eps));
+      norm_row_backward<A>(team, hd, in, rstd, w, static_cast<const A*>(grad), static_cast<const T*>(nullptr),
                            d_projections + t * layout.width() + offset, share);
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void rotate_back(const TeamMember& team, std::int64_t t, T* grad) const {
+  KOKKOS_FORCEINLINE_FUNCTION void rotate_back(const TeamMember& team, std::int64_t t, A* grad) const {
     const std::int64_t half = layout.rotary_dim / 2;
-    const T* cosine = table + t * layout.rotary_dim;
-    const T* sine = cosine + half;
+    const A* cosine = table + t * layout.rotary_dim;
+    const A* sine = cosine + half;
     row_for(team, half, [=](const std::int64_t i) {
-      const T a = grad[i], b = grad[half + i];
+      const A a = grad[i], b = grad[half + i];
       grad[i] = a * cosine[i] + b * sine[i];
       grad[half + i] = b * cosine[i] - a * sine[i];
     });
@@ -114,41 +116,46 @@ struct NormAndRotateBackward {
 
 template <class T>
 void rotation_table(Runtime& runtime, std::int64_t tokens, std::int64_t rotary_dim, double theta,
-                    const std::int32_t* positions, std::int64_t offset, T* table) {
+                    const std::int32_t* positions, std::int64_t offset, Accumulate<T>* table) {
   const std::int64_t half = rotary_dim / 2;
   for_each_index(runtime.compute(), "deltaport: rotation table", tokens * half,
-                 RotationTable<T>{half, Kokkos::log(theta), positions, offset, table});
+                 RotationTable<Accumulate<T>>{half, Kokkos::log(theta), positions, offset, table});
 }
 
 template <class T>
 void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                     const HeadNorms<T>& norms, const T* projections, const T* table, T* q, T* k) {
+                     const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q,
+                     T* k) {
   for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
                NormAndRotate<T>{layout, norms, projections, table, q, k});
 }
 
 template <class T>
 void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
-                              const HeadNorms<T>& norms, const T* projections, const T* table, T* dq, T* dk,
-                              T* d_projections, T* d_query_weight, T* d_key_weight) {
+                              const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table,
+                              Accumulate<T>* dq, Accumulate<T>* dk, T* d_projections,
+                              Accumulate<T>* d_query_weight, Accumulate<T>* d_key_weight) {
+  using A = Accumulate<T>;
   const std::int64_t blocks = gradient_blocks(tokens), hd = layout.head_dim;
-  const auto query = runtime.allocate<T>("attention q_norm partial", Shape{blocks * layout.heads, hd});
-  const auto key = runtime.allocate<T>("attention k_norm partial", Shape{blocks * layout.kv_heads, hd});
+  const auto query = runtime.allocate<A>("attention q_norm partial", Shape{blocks * layout.heads, hd});
+  const auto key = runtime.allocate<A>("attention k_norm partial", Shape{blocks * layout.kv_heads, hd});
   for_each_row(runtime.compute(), "deltaport: q/k norm and rotation backward",
                blocks * (layout.heads + layout.kv_heads),
                NormAndRotateBackward<T>{layout, norms, tokens, projections, table, dq, dk, d_projections,
                                         query.data(), key.data()});
-  add_column_sums<T>(runtime, blocks * layout.heads, hd, query.data(), d_query_weight);
-  add_column_sums<T>(runtime, blocks * layout.kv_heads, hd, key.data(), d_key_weight);
+  add_column_sums<A>(runtime, blocks * layout.heads, hd, query.data(), d_query_weight);
+  add_column_sums<A>(runtime, blocks * layout.kv_heads, hd, key.data(), d_key_weight);
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                        \
-  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,    \
-                                  std::int64_t, T*);                                                    \
-  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&, \
-                                   const T*, const T*, T*, T*);                                         \
-  template void norm_and_rotate_backward<T>(Runtime&, std::int64_t, const AttentionLayout&,             \
-                                            const HeadNorms<T>&, const T*, const T*, T*, T*, T*, T*, T*);
+#define DELTAPORT_INSTANTIATE(T)                                                                           \
+  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,       \
+                                  std::int64_t, Accumulate<T>*);                                           \
+  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&,    \
+                                   const T*, const Accumulate<T>*, T*, T*);                                \
+  template void norm_and_rotate_backward<T>(                                                               \
+      Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&, const T*, const Accumulate<T>*, \
+      Accumulate<T>*, Accumulate<T>*, T*, Accumulate<T>*, Accumulate<T>*);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

@@ -29,6 +29,57 @@ KOKKOS_FORCEINLINE_FUNCTION T* tile_scratch(const TeamMember& team, std::size_t 
   return static_cast<T*>(team.team_scratch(level).get_shmem_aligned(elements * sizeof(T), 64));
 }
 
+/// Host products take float32 tiles only: halves are widened into scratch, one tile of each operand.
+template <class T>
+inline constexpr bool widens_tiles = runs_on_host&& is_half<T>;
+
+template <class T>
+struct TileRoom {
+  Accumulate<T>* left = nullptr;
+  Accumulate<T>* right = nullptr;
+};
+/// Elements of Accumulate<T> that one team's TileRoom takes.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION std::size_t tile_room_elements(std::int64_t head_dim) {
+  return widens_tiles<T> ? static_cast<std::size_t>(2 * attention_tile * head_dim) : 0;
+}
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION TileRoom<T> tile_room(Accumulate<T>* scratch, std::int64_t head_dim) {
+  if constexpr (widens_tiles<T>) return {scratch, scratch + attention_tile * head_dim};
+  return {};
+}
+
+template <class X, class A>
+KOKKOS_FORCEINLINE_FUNCTION const A* widened_tile(const X* x, std::int64_t& stride, std::int64_t rows,
+                                                  std::int64_t columns, A* room) {
+  if constexpr (std::is_same_v<X, A>) {
+    (void)rows, (void)columns, (void)room;
+    return x;
+  } else {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c) room[r * columns + c] = widen(x[r * stride + c]);
+    stride = columns;
+    return room;
+  }
+}
+
+/// team_gemm of operands that are T or Accumulate<T>, none larger than a tile of whole heads.
+template <class T, class TA, class TB>
+KOKKOS_FORCEINLINE_FUNCTION void tile_product(const TeamMember& team,
+                                              [[maybe_unused]] const TileRoom<T>& room, TileTranspose trans_a,
+                                              TileTranspose trans_b, int m, int n, int k, Accumulate<T> alpha,
+                                              const TA* a, std::int64_t lda, const TB* b, std::int64_t ldb,
+                                              Accumulate<T> beta, Accumulate<T>* c, std::int64_t ldc) {
+  if constexpr (widens_tiles<T>) {
+    const bool at = trans_a == TileTranspose::yes, bt = trans_b == TileTranspose::yes;
+    const auto* left = widened_tile(a, lda, at ? k : m, at ? m : k, room.left);
+    const auto* right = widened_tile(b, ldb, bt ? n : k, bt ? k : n, room.right);
+    team_gemm<Accumulate<T>>(team, trans_a, trans_b, m, n, k, alpha, left, lda, right, ldb, beta, c, ldc);
+  } else {
+    team_gemm<Accumulate<T>>(team, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  }
+}
+
 /// Calls body(r) for the rows of a tile, one thread of the team each.
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void tile_rows(const TeamMember& team, std::int64_t rows, const Body& body) {

@@ -29,13 +29,14 @@ struct AppendToState {
 /// One team is one head of one sequence; its probabilities go through a row of `scores`.
 template <class T>
 struct AttendToState {
+  using A = Accumulate<T>;
   AttentionLayout layout;
   std::int64_t capacity, length;  // length counts the new token
-  T scale;
+  A scale;
   const T* q;
   const T* keys;
   const T* values;
-  T* scores;  // [N, heads, length]
+  A* scores;  // [N, heads, length]
   T* o;
 
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
@@ -43,25 +44,26 @@ struct AttendToState {
     const std::int64_t n = team.league_rank() / layout.heads, h = team.league_rank() % layout.heads;
     const std::int64_t first = n * capacity * row + h / (layout.heads / layout.kv_heads) * hd;
     const T* query = q + team.league_rank() * hd;
-    T* p = scores + team.league_rank() * length;
-    const T factor = scale;
+    A* p = scores + team.league_rank() * length;
+    const A factor = scale;
     for (std::int64_t t = 0; t < length; ++t) {
       const T* key = keys + first + t * row;
-      const T dot = row_sum<T>(team, hd, [=](const std::int64_t i) { return query[i] * key[i]; });
+      const A dot =
+          row_sum<A>(team, hd, [=](const std::int64_t i) { return widen(query[i]) * widen(key[i]); });
       Kokkos::single(Kokkos::PerThread(team), [=]() { p[t] = dot * factor; });
     }
     team.team_barrier();
-    const T top = row_max<T>(team, length, [=](const std::int64_t t) { return p[t]; });
+    const A top = row_max<A>(team, length, [=](const std::int64_t t) { return p[t]; });
     row_for(team, length, [=](const std::int64_t t) { p[t] = Kokkos::exp(p[t] - top); });
     team.team_barrier();
-    const T inverse = T(1) / row_sum<T>(team, length, [=](const std::int64_t t) { return p[t]; });
+    const A inverse = A(1) / row_sum<A>(team, length, [=](const std::int64_t t) { return p[t]; });
     T* out = o + team.league_rank() * hd;
     const std::int64_t tokens = length;
     const T* value = values + first;
     row_for(team, hd, [=](const std::int64_t i) {
-      T sum = 0;
-      for (std::int64_t t = 0; t < tokens; ++t) sum += p[t] * value[t * row + i];
-      out[i] = sum * inverse;
+      A sum = 0;
+      for (std::int64_t t = 0; t < tokens; ++t) sum += p[t] * widen(value[t * row + i]);
+      out[i] = static_cast<T>(sum * inverse);
     });
   }
 };
@@ -75,16 +77,20 @@ void attend_to_state(Runtime& runtime, const AttentionLayout& layout, const Atte
   for_each_index(runtime.compute(), "deltaport: attention append", count * layout.kv_heads * layout.head_dim,
                  AppendToState<T>{layout, state.capacity(), state.length, projections, k, state.keys.data(),
                                   state.values.data()});
-  const auto scores = runtime.allocate<T>("attention step scores", Shape{count * layout.heads, length});
-  const T scale = T(1) / Kokkos::sqrt(static_cast<T>(layout.head_dim));
+  using A = Accumulate<T>;
+  const auto scores = runtime.allocate<A>("attention step scores", Shape{count * layout.heads, length});
+  const A scale = A(1) / Kokkos::sqrt(static_cast<A>(layout.head_dim));
   for_each_row(runtime.compute(), "deltaport: attention step", count * layout.heads,
                AttendToState<T>{layout, state.capacity(), length, scale, q, state.keys.data(),
                                 state.values.data(), scores.data(), o});
 }
 
-template void attend_to_state<float>(Runtime&, const AttentionLayout&, const AttentionState<float>&,
-                                     const float*, const float*, const float*, float*);
-template void attend_to_state<double>(Runtime&, const AttentionLayout&, const AttentionState<double>&,
-                                      const double*, const double*, const double*, double*);
+#define DELTAPORT_INSTANTIATE(T)                                                                         \
+  template void attend_to_state<T>(Runtime&, const AttentionLayout&, const AttentionState<T>&, const T*, \
+                                   const T*, const T*, T*);
+DELTAPORT_INSTANTIATE(bfloat16)
+DELTAPORT_INSTANTIATE(float)
+DELTAPORT_INSTANTIATE(double)
+#undef DELTAPORT_INSTANTIATE
 
 }  // namespace deltaport

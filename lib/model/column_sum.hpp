@@ -16,9 +16,8 @@ inline std::int64_t gradient_blocks(std::int64_t rows) {
 }
 
 /// Enqueues target[c] += sum over r of partial[r, c], rows in ascending order; partial is dense [rows,
-/// columns].
-template <class T>
-void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const Accumulate<T>* partial,
-                     T* target);
+/// columns]. A is float or double, the type of gradients.
+template <class A>
+void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const A* partial, A* target);
 
 }  // namespace deltaport

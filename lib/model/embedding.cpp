@@ -19,7 +19,8 @@ struct GatherRow {
     const std::int64_t id = tokens[t];
     T* out = y + t * hidden;
     if (id < 0 || id >= vocab) {
-      row_for(team, hidden, [=](const std::int64_t i) { out[i] = Kokkos::Experimental::quiet_NaN_v<T>; });
+      row_for(team, hidden,
+              [=](const std::int64_t i) { out[i] = T(Kokkos::Experimental::quiet_NaN_v<Accumulate<T>>); });
       return;
     }
     const T* row = table + id * hidden;
@@ -35,7 +36,7 @@ struct ScatterColumns {
   std::int64_t tokens_count, vocab, hidden;
   const std::int32_t* tokens;
   const T* dy;
-  T* gradient;
+  Accumulate<T>* gradient;
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t begin = static_cast<std::int64_t>(team.league_rank()) * strip;
     const std::int64_t width = begin + strip < hidden ? strip : hidden - begin;
@@ -43,8 +44,8 @@ struct ScatterColumns {
       const std::int64_t id = tokens[t];
       if (id < 0 || id >= vocab) continue;
       const T* from = dy + t * hidden + begin;
-      T* to = gradient + id * hidden + begin;
-      row_for(team, width, [=](const std::int64_t i) { to[i] += from[i]; });
+      Accumulate<T>* to = gradient + id * hidden + begin;
+      row_for(team, width, [=](const std::int64_t i) { to[i] += widen(from[i]); });
     }
   }
 };
@@ -86,6 +87,7 @@ void Embedding<T>::backward(Context& context, const Tensor<T>& dy) const {
       ScatterColumns<T>{count, vocab_, hidden_, tokens.data(), dy.data(), weight_.gradient().data()});
 }
 
+template class Embedding<bfloat16>;
 template class Embedding<float>;
 template class Embedding<double>;
 

@@ -19,7 +19,7 @@ struct GatedNormForward {
   const T* x;
   const T* z;
   std::int64_t z_stride;
-  const T* weight;
+  const Accumulate<T>* weight;
   Accumulate<T> eps;
   T* y;
   Accumulate<T>* rstd;
@@ -29,13 +29,14 @@ struct GatedNormForward {
     const std::int64_t row = team.league_rank();
     const T* from = x + row * width;
     const T* gate = z + row / heads * z_stride + row % heads * width;
-    const T* w = weight;
+    const Accumulate<T>* w = weight;
     T* to = y + row * width;
     const A squares =
-        row_sum<A>(team, width, [=](std::int64_t c) { return static_cast<A>(from[c]) * from[c]; });
+        row_sum<A>(team, width, [=](std::int64_t c) { return widen(from[c]) * widen(from[c]); });
     const A inverse = A(1) / Kokkos::sqrt(squares / static_cast<A>(width) + eps);
-    row_for(team, width,
-            [=](std::int64_t c) { to[c] = static_cast<T>(w[c] * (from[c] * inverse) * silu(gate[c])); });
+    row_for(team, width, [=](std::int64_t c) {
+      to[c] = static_cast<T>(w[c] * (widen(from[c]) * inverse) * silu(widen(gate[c])));
+    });
     Kokkos::single(Kokkos::PerThread(team), [=, this]() { rstd[row] = inverse; });
   }
 };
@@ -49,7 +50,7 @@ struct GatedNormBackward {
   const T* x;
   const T* z;
   std::int64_t z_stride;
-  const T* weight;
+  const Accumulate<T>* weight;
   const Accumulate<T>* rstd;
   const T* dy;
   T* dx;
@@ -73,31 +74,35 @@ struct GatedNormBackward {
     const T* from = x + row * width;
     const T* d = dy + row * width;
     const T* gate = z + row / heads * z_stride + row % heads * width;
-    const T* w = weight;
+    const Accumulate<T>* w = weight;
     T* dgate = dz + row / heads * dz_stride + row % heads * width;
     T* to = dx + row * width;
     T* out = y + row * width;
     const A inverse = rstd[row];
     // dx holds w dy silu(z), the gradient of the normalised row, until its mean with that row is known.
     row_for(team, width, [=](std::int64_t c) {
-      const A unit = from[c] * inverse;
-      const A s = sigmoid(static_cast<A>(gate[c]));
-      const A open = gate[c] * s;
-      const A wd = w[c] * d[c];
-      dgate[c] = static_cast<T>(wd * unit * (s * (A(1) + gate[c] * (A(1) - s))));
+      const A unit = widen(from[c]) * inverse;
+      const A z_c = widen(gate[c]);
+      const A s = sigmoid(z_c);
+      const A open = z_c * s;
+      const A wd = w[c] * widen(d[c]);
+      dgate[c] = static_cast<T>(wd * unit * (s * (A(1) + z_c * (A(1) - s))));
       out[c] = static_cast<T>(w[c] * unit * open);
-      sums[c] += d[c] * unit * open;
+      sums[c] += widen(d[c]) * unit * open;
       to[c] = static_cast<T>(wd * open);
     });
-    const A mean = row_sum<A>(team, width, [=](std::int64_t c) { return to[c] * (from[c] * inverse); }) /
-                   static_cast<A>(width);
-    row_for(team, width,
-            [=](std::int64_t c) { to[c] = static_cast<T>(inverse * (to[c] - from[c] * inverse * mean)); });
+    const A dot =
+        row_sum<A>(team, width, [=](std::int64_t c) { return widen(to[c]) * (widen(from[c]) * inverse); });
+    const A mean = dot / static_cast<A>(width);
+    row_for(team, width, [=](std::int64_t c) {
+      to[c] = static_cast<T>(inverse * (widen(to[c]) - widen(from[c]) * inverse * mean));
+    });
   }
 };
 
 template <class T>
-void validate(const char* where, const Tensor<T>& x, const ColumnSlice<T>& z, const Tensor<T>& weight) {
+void validate(const char* where, const Tensor<T>& x, const ColumnSlice<T>& z,
+              const Tensor<Accumulate<T>>& weight) {
   DELTAPORT_VALIDATE(x.rank() == 3 && weight.rank() == 1 && x.extent(2) == weight.extent(0), ShapeError,
                      where, ": x has shape ", x.shape().str(), " and weight ", weight.shape().str(),
                      "; expected [T, HV, V] and [V]");
@@ -109,7 +114,7 @@ void validate(const char* where, const Tensor<T>& x, const ColumnSlice<T>& z, co
 
 template <class T>
 GatedNormResult<T> gated_norm_forward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
-                                      const Tensor<T>& weight, double eps) {
+                                      const Tensor<Accumulate<T>>& weight, double eps) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gated_norm forward");
   validate("gated_norm_forward", x, z, weight);
   const std::int64_t heads = x.extent(1);
@@ -125,9 +130,9 @@ GatedNormResult<T> gated_norm_forward(Runtime& runtime, const Tensor<T>& x, cons
 
 template <class T>
 GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
-                                          const Tensor<T>& weight, const Tensor<Accumulate<T>>& rstd,
-                                          const Tensor<T>& dy, const ColumnSlice<T>& dz,
-                                          const Tensor<T>& dweight) {
+                                          const Tensor<Accumulate<T>>& weight,
+                                          const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dy,
+                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gated_norm backward");
   validate("gated_norm_backward", x, z, weight);
   validate("gated_norm_backward (gradients)", x, dz, dweight);
@@ -146,16 +151,17 @@ GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, 
                GatedNormBackward<T>{rows, heads, width, x.data(), z.data(), z.stride(), weight.data(),
                                     rstd.data(), dy.data(), result.dx.data(), dz.data(), dz.stride(),
                                     result.y.data(), partial.data()});
-  add_column_sums<T>(runtime, blocks, width, partial.data(), dweight.data());
+  add_column_sums(runtime, blocks, width, partial.data(), dweight.data());
   return result;
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                         \
-  template GatedNormResult<T> gated_norm_forward<T>(Runtime&, const Tensor<T>&, const ColumnSlice<T>&,   \
-                                                    const Tensor<T>&, double);                           \
-  template GatedNormGradients<T> gated_norm_backward<T>(                                                 \
-      Runtime&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<T>&, const Tensor<Accumulate<T>>&, \
-      const Tensor<T>&, const ColumnSlice<T>&, const Tensor<T>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                       \
+  template GatedNormResult<T> gated_norm_forward<T>(Runtime&, const Tensor<T>&, const ColumnSlice<T>&, \
+                                                    const Tensor<Accumulate<T>>&, double);             \
+  template GatedNormGradients<T> gated_norm_backward<T>(                                               \
+      Runtime&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,                 \
+      const Tensor<Accumulate<T>>&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

@@ -14,13 +14,13 @@ template <class T>
 struct DecayGate {
   const T* f;
   std::int64_t stride;
-  const T* a_log;
-  const T* dt_bias;
+  const Accumulate<T>* a_log;
+  const Accumulate<T>* dt_bias;
   std::int64_t key_dim;
 
   /// -exp(A_log) of a key head.
   KOKKOS_FORCEINLINE_FUNCTION Accumulate<T> rate(std::int64_t head) const {
-    return -Kokkos::exp(static_cast<Accumulate<T>>(a_log[head]));
+    return -Kokkos::exp(a_log[head]);
   }
 };
 
@@ -43,18 +43,17 @@ struct GatesForward {
     for (std::int64_t h = 0; h < shape.key_heads; ++h) {
       const A rate = decay.rate(h);
       const T* f = decay.f + t * decay.stride + h * shape.key_dim;
-      const T* bias = decay.dt_bias + h * shape.key_dim;
+      const A* bias = decay.dt_bias + h * shape.key_dim;
       A* to = g + t * keys + h * shape.key_dim;
-      row_for(team, shape.key_dim, [=](std::int64_t c) {
-        to[c] = rate * softplus(static_cast<A>(f[c]) + static_cast<A>(bias[c]));
-      });
+      row_for(team, shape.key_dim,
+              [=](std::int64_t c) { to[c] = rate * softplus(static_cast<A>(f[c]) + bias[c]); });
     }
     sigmoid_row(team, keys, b_in + t * b_stride, b + t * keys);
     sigmoid_row(team, shape.values(), w_in + t * w_stride, w + t * shape.values());
   }
   static KOKKOS_FORCEINLINE_FUNCTION void sigmoid_row(const TeamMember& team, std::int64_t n, const T* from,
                                                       T* to) {
-    row_for(team, n, [=](std::int64_t c) { to[c] = sigmoid(from[c]); });
+    row_for(team, n, [=](std::int64_t c) { to[c] = static_cast<T>(sigmoid(widen(from[c]))); });
   }
 };
 
@@ -80,14 +79,14 @@ struct DecayBackward {
     const std::int64_t first = h * decay.key_dim;
     A* of_log = partial + block * 2 * keys + first;
     A* of_bias = of_log + keys;
-    const T* bias = decay.dt_bias + first;
+    const A* bias = decay.dt_bias + first;
     row_for(team, decay.key_dim, [=](std::int64_t c) { of_log[c] = of_bias[c] = A(0); });
     for (std::int64_t t = begin; t < end; ++t) {
       const T* f = decay.f + t * decay.stride + first;
       const A* d = dg + t * keys + first;
       T* to = df + t * df_stride + first;
       row_for(team, decay.key_dim, [=](std::int64_t c) {
-        const A x = static_cast<A>(f[c]) + static_cast<A>(bias[c]);
+        const A x = static_cast<A>(f[c]) + bias[c];
         const A scaled = d[c] * rate;
         const A slope = scaled * sigmoid(x);
         to[c] = static_cast<T>(slope);
@@ -118,36 +117,41 @@ struct SigmoidBackward {
   }
   static KOKKOS_FORCEINLINE_FUNCTION void through(const TeamMember& team, std::int64_t n, const T* s,
                                                   const T* d, T* to) {
-    row_for(team, n, [=](std::int64_t c) { to[c] = d[c] * s[c] * (T(1) - s[c]); });
+    using A = Accumulate<T>;
+    row_for(team, n, [=](std::int64_t c) {
+      const A open = widen(s[c]);
+      to[c] = static_cast<T>(widen(d[c]) * open * (A(1) - open));
+    });
   }
 };
 
 // Index i < H K: dt_bias of channel i; beyond: A_log of head i - H K.
-template <class T>
+template <class A>
 struct SumDecayGradients {
-  const Accumulate<T>* partial;
+  const A* partial;
   std::int64_t blocks;
   std::int64_t keys;
   std::int64_t key_dim;
-  T* da_log;
-  T* ddt_bias;
+  A* da_log;
+  A* ddt_bias;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    Accumulate<T> sum = 0;
+    A sum = 0;
     if (i < keys) {
       for (std::int64_t b = 0; b < blocks; ++b) sum += partial[(2 * b + 1) * keys + i];
-      ddt_bias[i] = static_cast<T>(ddt_bias[i] + sum);
+      ddt_bias[i] += sum;
       return;
     }
     const std::int64_t head = i - keys;
     for (std::int64_t b = 0; b < blocks; ++b)
       for (std::int64_t c = 0; c < key_dim; ++c) sum += partial[2 * b * keys + head * key_dim + c];
-    da_log[head] = static_cast<T>(da_log[head] + sum);
+    da_log[head] += sum;
   }
 };
 
 template <class T>
 void validate(const char* where, const QkvShape& shape, const ColumnSlice<T>& f, const ColumnSlice<T>& b,
-              const ColumnSlice<T>& w, const Tensor<T>& a_log, const Tensor<T>& dt_bias) {
+              const ColumnSlice<T>& w, const Tensor<Accumulate<T>>& a_log,
+              const Tensor<Accumulate<T>>& dt_bias) {
   DELTAPORT_VALIDATE(f.width == shape.keys() && b.width == shape.keys() && w.width == shape.values(),
                      ShapeError, where, ": f, b, w have ", f.width, ", ", b.width, ", ", w.width,
                      " columns, expected ", shape.keys(), ", ", shape.keys(), ", ", shape.values());
@@ -162,8 +166,8 @@ void validate(const char* where, const QkvShape& shape, const ColumnSlice<T>& f,
 
 template <class T>
 Gdn2Gates<T> gdn2_gates_forward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& f,
-                                const ColumnSlice<T>& b, const ColumnSlice<T>& w, const Tensor<T>& a_log,
-                                const Tensor<T>& dt_bias) {
+                                const ColumnSlice<T>& b, const ColumnSlice<T>& w,
+                                const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gdn2_gates forward");
   validate("gdn2_gates_forward", shape, f, b, w, a_log, dt_bias);
   const Shape by_key{f.rows(), shape.key_heads, shape.key_dim};
@@ -186,10 +190,10 @@ Gdn2Gates<T> gdn2_gates_forward(Runtime& runtime, const QkvShape& shape, const C
 
 template <class T>
 void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& f, const Tensor<T>& b,
-                         const Tensor<T>& w, const Tensor<T>& a_log, const Tensor<T>& dt_bias,
-                         const Gdn2GateGradients<T>& gradients, const ColumnSlice<T>& df,
-                         const ColumnSlice<T>& db, const ColumnSlice<T>& dw, const Tensor<T>& da_log,
-                         const Tensor<T>& ddt_bias) {
+                         const Tensor<T>& w, const Tensor<Accumulate<T>>& a_log,
+                         const Tensor<Accumulate<T>>& dt_bias, const Gdn2GateGradients<T>& gradients,
+                         const ColumnSlice<T>& df, const ColumnSlice<T>& db, const ColumnSlice<T>& dw,
+                         const Tensor<Accumulate<T>>& da_log, const Tensor<Accumulate<T>>& ddt_bias) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gdn2_gates backward");
   validate("gdn2_gates_backward", shape, df, db, dw, a_log, dt_bias);
   validate("gdn2_gates_backward (gradients)", shape, f, db, dw, da_log, ddt_bias);
@@ -208,19 +212,21 @@ void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSl
   for_each_row(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens,
                SigmoidBackward<T>{keys, shape.values(), b.data(), w.data(), gradients.db.data(),
                                   gradients.dw.data(), db.data(), db.stride(), dw.data(), dw.stride()});
-  for_each_index(
-      runtime.compute(), "deltaport: gdn2_gates weight gradient", keys + shape.key_heads,
-      SumDecayGradients<T>{partial.data(), blocks, keys, shape.key_dim, da_log.data(), ddt_bias.data()});
+  for_each_index(runtime.compute(), "deltaport: gdn2_gates weight gradient", keys + shape.key_heads,
+                 SumDecayGradients<Accumulate<T>>{partial.data(), blocks, keys, shape.key_dim, da_log.data(),
+                                                  ddt_bias.data()});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                \
-  template Gdn2Gates<T> gdn2_gates_forward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, \
-                                              const ColumnSlice<T>&, const ColumnSlice<T>&,     \
-                                              const Tensor<T>&, const Tensor<T>&);              \
-  template void gdn2_gates_backward<T>(                                                         \
-      Runtime&, const QkvShape&, const ColumnSlice<T>&, const Tensor<T>&, const Tensor<T>&,     \
-      const Tensor<T>&, const Tensor<T>&, const Gdn2GateGradients<T>&, const ColumnSlice<T>&,   \
-      const ColumnSlice<T>&, const ColumnSlice<T>&, const Tensor<T>&, const Tensor<T>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                            \
+  template Gdn2Gates<T> gdn2_gates_forward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&,             \
+                                              const ColumnSlice<T>&, const ColumnSlice<T>&,                 \
+                                              const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);  \
+  template void gdn2_gates_backward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, const Tensor<T>&,  \
+                                       const Tensor<T>&, const Tensor<Accumulate<T>>&,                      \
+                                       const Tensor<Accumulate<T>>&, const Gdn2GateGradients<T>&,           \
+                                       const ColumnSlice<T>&, const ColumnSlice<T>&, const ColumnSlice<T>&, \
+                                       const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

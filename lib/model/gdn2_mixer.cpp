@@ -20,9 +20,10 @@ Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, 
             {"b", config.linear.num_key_heads * config.linear.key_head_dim},
             {"w", config.linear.num_value_heads * config.linear.value_head_dim}}) {
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", Shape{this->shape().key_heads}, false,
-                                            {Initializer::Kind::log_uniform, 1.0, 16.0})};
-  dt_bias_ = {&parameters, parameters.declare(prefix + ".dt_bias", Shape{this->shape().keys()}, false,
-                                              {Initializer::Kind::inverse_softplus_log_uniform, 0.001, 0.1})};
+                                            {Initializer::Kind::log_uniform, 1.0, 16.0}, Kept::exact)};
+  dt_bias_ = {&parameters,
+              parameters.declare(prefix + ".dt_bias", Shape{this->shape().keys()}, false,
+                                 {Initializer::Kind::inverse_softplus_log_uniform, 0.001, 0.1}, Kept::exact)};
 }
 
 template <class T>
@@ -31,7 +32,7 @@ Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projecti
   Runtime& runtime = context.runtime;
   Gdn2Gates<T> gates = gdn2_gates_forward(runtime, this->shape(), this->gate(f_gate, projections),
                                           this->gate(b_gate, projections), this->gate(w_gate, projections),
-                                          a_log_.value(), dt_bias_.value());
+                                          a_log_.master(), dt_bias_.master());
   recurrence::Gdn2Inputs<T> inputs;
   inputs.q = core::add_batch(qkv.q);
   inputs.k = core::add_batch(qkv.k);
@@ -45,7 +46,8 @@ Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projecti
     const auto& saved = result.saved;
     saved_options_ = saved.options;
     core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
-               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse);
+               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+               saved.wide_inverse);
   }
   return result.o;
 }
@@ -59,14 +61,15 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
   Runtime& runtime = context.runtime;
   recurrence::Gdn2Saved<T> saved;
   core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
-             saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse);
+             saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+             saved.wide_inverse);
   saved.inputs.cu_seqlens = sequences.cu_seqlens;
   saved.options = saved_options_;
   recurrence::Gdn2Gradients<T> d = recurrence::gdn2_backward(runtime, saved, core::add_batch(d_o));
   gdn2_gates_backward(runtime, this->shape(), this->gate(f_gate, projections), saved.inputs.b, saved.inputs.w,
-                      a_log_.value(), dt_bias_.value(), {d.dg, d.db, d.dw}, this->gate(f_gate, d_projections),
-                      this->gate(b_gate, d_projections), this->gate(w_gate, d_projections), a_log_.gradient(),
-                      dt_bias_.gradient());
+                      a_log_.master(), dt_bias_.master(), {d.dg, d.db, d.dw},
+                      this->gate(f_gate, d_projections), this->gate(b_gate, d_projections),
+                      this->gate(w_gate, d_projections), a_log_.gradient(), dt_bias_.gradient());
   return {d.dq, d.dk, d.dv};
 }
 
@@ -75,7 +78,7 @@ Tensor<T> Gdn2Mixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections
                                   const Tensor<Accumulate<T>>& state) {
   const Gdn2Gates<T> gates = gdn2_gates_forward(
       runtime, this->shape(), this->gate(f_gate, projections), this->gate(b_gate, projections),
-      this->gate(w_gate, projections), a_log_.value(), dt_bias_.value());
+      this->gate(w_gate, projections), a_log_.master(), dt_bias_.master());
   recurrence::Gdn2Inputs<T> inputs;
   inputs.q = core::add_time(qkv.q);
   inputs.k = core::add_time(qkv.k);
@@ -86,6 +89,7 @@ Tensor<T> Gdn2Mixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections
   return recurrence::gdn2_step(runtime, inputs, state);
 }
 
+template class Gdn2Mixer<bfloat16>;
 template class Gdn2Mixer<float>;
 template class Gdn2Mixer<double>;
 

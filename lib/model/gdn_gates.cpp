@@ -15,8 +15,8 @@ struct GatesForward {
   std::int64_t b_stride;
   const T* a;
   std::int64_t a_stride;
-  const T* a_log;
-  const T* dt_bias;
+  const Accumulate<T>* a_log;
+  const Accumulate<T>* dt_bias;
   std::int64_t heads;
   Accumulate<T>* g;
   Accumulate<T>* beta;
@@ -25,8 +25,8 @@ struct GatesForward {
     const std::int64_t t = i / heads;
     const std::int64_t h = i % heads;
     beta[i] = sigmoid(static_cast<A>(b[t * b_stride + h]));
-    const A x = static_cast<A>(a[t * a_stride + h]) + static_cast<A>(dt_bias[h]);
-    g[i] = -Kokkos::exp(static_cast<A>(a_log[h])) * softplus(x);
+    const A x = static_cast<A>(a[t * a_stride + h]) + dt_bias[h];
+    g[i] = -Kokkos::exp(a_log[h]) * softplus(x);
   }
 };
 
@@ -52,14 +52,14 @@ struct GatesBackward {
 
   KOKKOS_FUNCTION void head(std::int64_t h, std::int64_t begin, std::int64_t end, Accumulate<T>* sums) const {
     using A = Accumulate<T>;
-    const A decay = -Kokkos::exp(static_cast<A>(in.a_log[h]));
+    const A decay = -Kokkos::exp(in.a_log[h]);
     A of_log = 0;
     A of_bias = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       const std::int64_t i = t * in.heads + h;
       const A beta = sigmoid(static_cast<A>(in.b[t * in.b_stride + h]));
       db[t * db_stride + h] = static_cast<T>(dbeta[i] * beta * (A(1) - beta));
-      const A x = static_cast<A>(in.a[t * in.a_stride + h]) + static_cast<A>(in.dt_bias[h]);
+      const A x = static_cast<A>(in.a[t * in.a_stride + h]) + in.dt_bias[h];
       const A slope = dg[i] * decay * sigmoid(x);
       da[t * da_stride + h] = static_cast<T>(slope);
       of_log += dg[i] * decay * softplus(x);
@@ -70,24 +70,24 @@ struct GatesBackward {
   }
 };
 
-template <class T>
+template <class A>
 struct SumGateGradients {
-  const Accumulate<T>* partial;
+  const A* partial;
   std::int64_t blocks;
   std::int64_t heads;
-  T* da_log;
-  T* ddt_bias;
+  A* da_log;
+  A* ddt_bias;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    Accumulate<T> sum = 0;
+    A sum = 0;
     for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b * 2 * heads + i];
-    T& to = i < heads ? da_log[i] : ddt_bias[i - heads];
-    to = static_cast<T>(to + sum);
+    A& to = i < heads ? da_log[i] : ddt_bias[i - heads];
+    to += sum;
   }
 };
 
 template <class T>
-void validate(const char* where, const ColumnSlice<T>& b, const ColumnSlice<T>& a, const Tensor<T>& a_log,
-              const Tensor<T>& dt_bias) {
+void validate(const char* where, const ColumnSlice<T>& b, const ColumnSlice<T>& a,
+              const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias) {
   const std::int64_t heads = a_log.size();
   DELTAPORT_VALIDATE(dt_bias.size() == heads && b.width == heads && a.width == heads, ShapeError, where,
                      ": a_log has ", heads, " heads, dt_bias ", dt_bias.size(), ", b ", b.width, ", a ",
@@ -99,7 +99,7 @@ void validate(const char* where, const ColumnSlice<T>& b, const ColumnSlice<T>& 
 
 template <class T>
 GdnGates<T> gdn_gates_forward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnSlice<T>& a,
-                              const Tensor<T>& a_log, const Tensor<T>& dt_bias) {
+                              const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gdn_gates forward");
   validate("gdn_gates_forward", b, a, a_log, dt_bias);
   const Shape shape{b.rows(), a_log.size()};
@@ -113,9 +113,10 @@ GdnGates<T> gdn_gates_forward(Runtime& runtime, const ColumnSlice<T>& b, const C
 
 template <class T>
 void gdn_gates_backward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnSlice<T>& a,
-                        const Tensor<T>& a_log, const Tensor<T>& dt_bias, const Tensor<Accumulate<T>>& dg,
-                        const Tensor<Accumulate<T>>& dbeta, const ColumnSlice<T>& db,
-                        const ColumnSlice<T>& da, const Tensor<T>& da_log, const Tensor<T>& ddt_bias) {
+                        const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias,
+                        const Tensor<Accumulate<T>>& dg, const Tensor<Accumulate<T>>& dbeta,
+                        const ColumnSlice<T>& db, const ColumnSlice<T>& da,
+                        const Tensor<Accumulate<T>>& da_log, const Tensor<Accumulate<T>>& ddt_bias) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gdn_gates backward");
   validate("gdn_gates_backward", b, a, a_log, dt_bias);
   validate("gdn_gates_backward (gradients)", db, da, da_log, ddt_bias);
@@ -131,17 +132,20 @@ void gdn_gates_backward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnS
   for_each_row(runtime.compute(), "deltaport: gdn_gates backward", blocks,
                GatesBackward<T>{in, tokens, dg.data(), dbeta.data(), db.data(), db.stride(), da.data(),
                                 da.stride(), partial.data()});
-  for_each_index(runtime.compute(), "deltaport: gdn_gates weight gradient", 2 * heads,
-                 SumGateGradients<T>{partial.data(), blocks, heads, da_log.data(), ddt_bias.data()});
+  for_each_index(
+      runtime.compute(), "deltaport: gdn_gates weight gradient", 2 * heads,
+      SumGateGradients<Accumulate<T>>{partial.data(), blocks, heads, da_log.data(), ddt_bias.data()});
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                        \
-  template GdnGates<T> gdn_gates_forward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,     \
-                                            const Tensor<T>&, const Tensor<T>&);                        \
-  template void gdn_gates_backward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,           \
-                                      const Tensor<T>&, const Tensor<T>&, const Tensor<Accumulate<T>>&, \
-                                      const Tensor<Accumulate<T>>&, const ColumnSlice<T>&,              \
-                                      const ColumnSlice<T>&, const Tensor<T>&, const Tensor<T>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                         \
+  template GdnGates<T> gdn_gates_forward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,      \
+                                            const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&); \
+  template void gdn_gates_backward<T>(Runtime&, const ColumnSlice<T>&, const ColumnSlice<T>&,            \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&,        \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&,        \
+                                      const ColumnSlice<T>&, const ColumnSlice<T>&,                      \
+                                      const Tensor<Accumulate<T>>&, const Tensor<Accumulate<T>>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

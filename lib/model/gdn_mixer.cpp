@@ -19,8 +19,9 @@ GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, co
            {{"b", config.linear.num_value_heads}, {"a", config.linear.num_value_heads}}) {
   const Shape heads{this->shape().value_heads};
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", heads, false,
-                                            {Initializer::Kind::log_uniform, 0.01, 16.0})};
-  dt_bias_ = {&parameters, parameters.declare(prefix + ".dt_bias", heads, false, {Initializer::Kind::ones})};
+                                            {Initializer::Kind::log_uniform, 0.01, 16.0}, Kept::exact)};
+  dt_bias_ = {&parameters,
+              parameters.declare(prefix + ".dt_bias", heads, false, {Initializer::Kind::ones}, Kept::exact)};
 }
 
 template <class T>
@@ -28,7 +29,7 @@ Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projectio
                                     const Sequences& sequences) {
   Runtime& runtime = context.runtime;
   GdnGates<T> gates = gdn_gates_forward(runtime, this->gate(b_gate, projections),
-                                        this->gate(a_gate, projections), a_log_.value(), dt_bias_.value());
+                                        this->gate(a_gate, projections), a_log_.master(), dt_bias_.master());
   recurrence::GdnInputs<T> inputs;
   inputs.q = core::add_batch(qkv.q);
   inputs.k = core::add_batch(qkv.k);
@@ -41,7 +42,7 @@ Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projectio
     const auto& saved = result.saved;
     saved_options_ = saved.options;
     core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-               saved.inputs.beta, saved.g_cumsum, saved.inverse);
+               saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
   }
   return result.o;
 }
@@ -57,13 +58,13 @@ typename LinearMixer<T>::CoreGradients GdnMixer<T>::core_backward(Context& conte
   {
     recurrence::GdnSaved<T> saved;
     core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-               saved.inputs.beta, saved.g_cumsum, saved.inverse);
+               saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
     saved.inputs.cu_seqlens = sequences.cu_seqlens;
     saved.options = saved_options_;
     d = recurrence::gdn_backward(runtime, saved, core::add_batch(d_o));
   }
   gdn_gates_backward(runtime, this->gate(b_gate, projections), this->gate(a_gate, projections),
-                     a_log_.value(), dt_bias_.value(), d.dg, d.dbeta, this->gate(b_gate, d_projections),
+                     a_log_.master(), dt_bias_.master(), d.dg, d.dbeta, this->gate(b_gate, d_projections),
                      this->gate(a_gate, d_projections), a_log_.gradient(), dt_bias_.gradient());
   return {d.dq, d.dk, d.dv};
 }
@@ -73,7 +74,7 @@ Tensor<T> GdnMixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections,
                                  const Tensor<Accumulate<T>>& state) {
   const GdnGates<T> gates =
       gdn_gates_forward(runtime, this->gate(b_gate, projections), this->gate(a_gate, projections),
-                        a_log_.value(), dt_bias_.value());
+                        a_log_.master(), dt_bias_.master());
   recurrence::GdnInputs<T> inputs;
   inputs.q = core::add_time(qkv.q);
   inputs.k = core::add_time(qkv.k);
@@ -83,6 +84,7 @@ Tensor<T> GdnMixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections,
   return recurrence::gdn_step(runtime, inputs, state);
 }
 
+template class GdnMixer<bfloat16>;
 template class GdnMixer<float>;
 template class GdnMixer<double>;
 

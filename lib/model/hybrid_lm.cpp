@@ -135,8 +135,8 @@ void HybridLm<T>::evaluate(Context& context, const Tensor<std::int32_t>& tokens,
 }
 
 template <class T>
-Tensor<T> HybridLm<T>::logits(Context& context, const Tensor<std::int32_t>& tokens,
-                              const Sequences& sequences) {
+Tensor<Accumulate<T>> HybridLm<T>::logits(Context& context, const Tensor<std::int32_t>& tokens,
+                                          const Sequences& sequences) {
   return head_->logits(context.runtime, hidden(context, tokens, sequences));
 }
 
@@ -157,7 +157,8 @@ DecodeState<T> HybridLm<T>::make_decode_state(Runtime& runtime, std::int64_t seq
 }
 
 template <class T>
-Tensor<T> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int32_t>& tokens, DecodeState<T>& state) {
+Tensor<Accumulate<T>> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int32_t>& tokens,
+                                        DecodeState<T>& state) {
   DELTAPORT_VALIDATE(state.layers.size() == layers_.size(), ShapeError, "step: the state has ",
                      state.layers.size(), " layers, the model ", layers_.size(), "; use make_decode_state()");
   DELTAPORT_VALIDATE(tokens.rank() == 1 && tokens.size() == state.sequences, ShapeError,
@@ -173,6 +174,7 @@ Tensor<T> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int32_t>& tokens
   return head_->logits(runtime, last);
 }
 
+template class HybridLm<bfloat16>;
 template class HybridLm<float>;
 template class HybridLm<double>;
 

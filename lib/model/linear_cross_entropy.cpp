@@ -74,40 +74,71 @@ KOKKOS_FORCEINLINE_FUNCTION void team_row_for(const TeamMember& team, std::int64
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, n), [&](std::int64_t i) { body(i); });
 }
 
+/// The products take gradients in T. Halves are packed at the start of the row of logits that they replace,
+/// whose stride in elements is then twice as large: a buffer of their own would make the largest one half as
+/// large again.
+template <class T>
+inline constexpr std::int64_t gradient_strides = sizeof(Accumulate<T>) / sizeof(T);
+constexpr std::int64_t packed_run = 1024;
+using AliasedHalf = std::uint16_t __attribute__((may_alias));
+
+/// Rounds value(i) for i in [0, n) to the start of `row`, where value(i) may read row[i] itself: a run is
+/// complete in scratch before it overwrites what earlier runs have read.
+template <class T, class Value>
+KOKKOS_FORCEINLINE_FUNCTION void pack_row(const TeamMember& team, std::int64_t n, Accumulate<T>* row,
+                                          const Value& value) {
+  const int level = 0;  // Kokkos takes it by reference
+  T* packed = static_cast<T*>(team.team_scratch(level).get_shmem(packed_run * sizeof(T)));
+  AliasedHalf* const out = reinterpret_cast<AliasedHalf*>(row);
+  for (std::int64_t begin = 0; begin < n; begin += packed_run) {
+    const std::int64_t count = begin + packed_run < n ? packed_run : n - begin;
+    team_row_for(team, count, [=](std::int64_t i) { packed[i] = static_cast<T>(value(begin + i)); });
+    team.team_barrier();
+    team_row_for(team, count, [=](std::int64_t i) { out[begin + i] = packed[i].bits; });
+    team.team_barrier();
+  }
+}
+
 /// One row of logits: its loss, and the gradient (softmax - onehot) scale in its place.
 template <class T>
 struct CrossEntropyRow {
+  using A = Accumulate<T>;
   std::int64_t vocab;
   Want want;
-  T scale;
+  A scale;
   const std::int32_t* labels;
-  T* logits;
+  A* logits;
   double* loss;
 
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t r = team.league_rank();
-    T* row = logits + r * vocab;
+    A* row = logits + r * vocab;
     const std::int64_t label = labels[r];
     double* out = loss + r;
     if (label == ignored_label) {
-      if (want == Want::loss_and_gradient) team_row_for(team, vocab, [=](std::int64_t i) { row[i] = T(0); });
+      if (want == Want::loss_and_gradient) team_row_for(team, vocab, [=](std::int64_t i) { row[i] = A(0); });
       Kokkos::single(Kokkos::PerTeam(team), [=]() { *out = 0.0; });
       return;
     }
     const bool known = label >= 0 && label < vocab;
-    const T top = row_max(team, vocab, row);
-    const T target = known ? row[label] : Kokkos::Experimental::quiet_NaN_v<T>;
+    const A top = row_max(team, vocab, row);
+    const A target = known ? row[label] : Kokkos::Experimental::quiet_NaN_v<A>;
     team.team_barrier();
     const double sum = exponentials(team, vocab, row, top);
     Kokkos::single(Kokkos::PerTeam(team), [=]() {
       *out = Kokkos::log(sum) + (static_cast<double>(top) - static_cast<double>(target));
     });
     if (want == Want::loss) return;
-    const T factor = static_cast<T>(static_cast<double>(scale) / sum);
-    team_row_for(team, vocab, [=](std::int64_t i) { row[i] *= factor; });
-    team.team_barrier();
-    const T once = scale;
-    if (known) Kokkos::single(Kokkos::PerTeam(team), [=]() { row[label] -= once; });
+    const A factor = static_cast<A>(static_cast<double>(scale) / sum);
+    const A once = known ? scale : A(0);
+    if constexpr (is_half<T>) {
+      pack_row<T>(team, vocab, row,
+                  [=](std::int64_t i) { return row[i] * factor - (i == label ? once : A(0)); });
+    } else {
+      team_row_for(team, vocab, [=](std::int64_t i) { row[i] *= factor; });
+      team.team_barrier();
+      if (known) Kokkos::single(Kokkos::PerTeam(team), [=]() { row[label] -= once; });
+    }
   }
 };
 
@@ -125,12 +156,13 @@ struct AddLosses {
 };
 
 template <class T>
-void enqueue_rows(Runtime& runtime, const Tensor<T>& logits, const Tensor<std::int32_t>& labels,
-                  const Tensor<double>& losses, T scale, Want want) {
+void enqueue_rows(Runtime& runtime, const Tensor<Accumulate<T>>& logits, const Tensor<std::int32_t>& labels,
+                  const Tensor<double>& losses, Accumulate<T> scale, Want want) {
   const std::int64_t rows = logits.extent(0);
   if (rows == 0) return;
-  const TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8,
-                          runs_on_host ? 1 : 32);
+  TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8, runs_on_host ? 1 : 32);
+  if constexpr (is_half<T>)
+    policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(packed_run * sizeof(T)) + 64));
   Kokkos::parallel_for(
       "deltaport: cross-entropy", policy,
       CrossEntropyRow<T>{logits.extent(1), want, scale, labels.data(), logits.data(), losses.data()});
@@ -167,7 +199,7 @@ void LinearCrossEntropy<T>::forward_backward(Context& context, const Tensor<T>& 
   if (!d_hidden) d_hidden = context.runtime.template allocate<T>("loss d_hidden", hidden.shape());
   DELTAPORT_VALIDATE(d_hidden.shape() == hidden.shape(), ShapeError, "loss: d_hidden is ",
                      d_hidden.shape().str(), " but hidden is ", hidden.shape().str());
-  run(context.runtime, hidden, labels, static_cast<T>(gradient_scale), loss_sum, d_hidden);
+  run(context.runtime, hidden, labels, static_cast<Accumulate<T>>(gradient_scale), loss_sum, d_hidden);
 }
 
 template <class T>
@@ -176,28 +208,33 @@ void LinearCrossEntropy<T>::evaluate(Context& context, const Tensor<T>& hidden,
                                      const Tensor<double>& loss_sum) const {
   WorkScope scope(context.runtime, Work::loss, "deltaport: loss (evaluation)");
   validate(hidden, labels, loss_sum);
-  run(context.runtime, hidden, labels, T(0), loss_sum, {});
+  run(context.runtime, hidden, labels, 0, loss_sum, {});
 }
 
 template <class T>
 void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-                                T scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const {
+                                Accumulate<T> scale, const Tensor<double>& loss_sum,
+                                const Tensor<T>& d_hidden) const {
+  using A = Accumulate<T>;
   const std::int64_t tokens = hidden.extent(0), width = hidden.extent(1);
   const Tensor<T> weight = weight_.value();
   const std::int64_t vocab = weight.extent(0);
   const std::int64_t chunk = std::min(chunk_tokens_, tokens);
   const Want want = d_hidden ? Want::loss_and_gradient : Want::loss;
-  const auto buffer = runtime.allocate<T>("loss logits", Shape{chunk, vocab});
+  const auto buffer = runtime.allocate<A>("loss logits", Shape{chunk, vocab});
   const auto losses = runtime.allocate<double>("loss rows", Shape{tokens});
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, tokens), rows = end - begin;
-    const Tensor<T> logits = buffer.rows(0, rows), h = hidden.rows(begin, end);
+    const Tensor<A> logits = buffer.rows(0, rows);
+    const Tensor<T> h = hidden.rows(begin, end);
     linear_forward<T>(runtime, rows, width, vocab, h.data(), width, weight.data(), logits.data(), vocab);
     enqueue_rows<T>(runtime, logits, labels.rows(begin, end), losses.rows(begin, end), scale, want);
     if (want == Want::loss) continue;
-    linear_backward_input<T>(runtime, rows, width, vocab, logits.data(), vocab, weight.data(), T(0),
+    const T* d_logits = reinterpret_cast<const T*>(logits.data());
+    const std::int64_t stride = gradient_strides<T> * vocab;
+    linear_backward_input<T>(runtime, rows, width, vocab, d_logits, stride, weight.data(), 0,
                              d_hidden.rows(begin, end).data(), width);
-    linear_backward_weight<T>(runtime, rows, width, vocab, logits.data(), vocab, h.data(), width,
+    linear_backward_weight<T>(runtime, rows, width, vocab, d_logits, stride, h.data(), width,
                               weight_.gradient().data());
   }
   for_each_row(runtime.compute(), "deltaport: loss sum", 1,
@@ -205,18 +242,19 @@ void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const
 }
 
 template <class T>
-Tensor<T> LinearCrossEntropy<T>::logits(Runtime& runtime, const Tensor<T>& hidden) const {
+Tensor<Accumulate<T>> LinearCrossEntropy<T>::logits(Runtime& runtime, const Tensor<T>& hidden) const {
   WorkScope scope(runtime, Work::loss, "deltaport: logits");
   const Tensor<T> weight = weight_.value();
   const std::int64_t width = weight.extent(1), vocab = weight.extent(0);
   DELTAPORT_VALIDATE(hidden.rank() == 2 && hidden.extent(1) == width, ShapeError,
                      "logits: hidden must be [rows, ", width, "], got ", hidden.shape().str());
-  const auto y = runtime.allocate<T>("logits", Shape{hidden.extent(0), vocab});
+  const auto y = runtime.allocate<Accumulate<T>>("logits", Shape{hidden.extent(0), vocab});
   linear_forward<T>(runtime, hidden.extent(0), width, vocab, hidden.data(), width, weight.data(), y.data(),
                     vocab);
   return y;
 }
 
+template class LinearCrossEntropy<bfloat16>;
 template class LinearCrossEntropy<float>;
 template class LinearCrossEntropy<double>;
 

@@ -43,7 +43,7 @@ LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& pref
            parameters.declare(prefix + ".conv1d.weight", Shape{shape_.channels(), 1, conv_kernel_}, false,
                               {Initializer::Kind::normal, conv_deviation})};
   norm_ = {&parameters, parameters.declare(prefix + ".norm.weight", Shape{shape_.value_dim}, false,
-                                           {Initializer::Kind::ones})};
+                                           {Initializer::Kind::ones}, Kept::exact)};
   out_proj_ = {&parameters, parameters.declare(prefix + ".out_proj.weight", Shape{hidden_, shape_.values()},
                                                true, {Initializer::Kind::normal, deviation})};
 }
@@ -102,7 +102,7 @@ Tensor<T> LinearMixer<T>::forward(Context& context, const Tensor<T>& x, const Se
   }
   const Tensor<T> o = core_forward(context, projections, std::move(inputs), sequences)
                           .reshape(Shape{rows, shape_.value_heads, shape_.value_dim});
-  const GatedNormResult<T> gated = gated_norm_forward(runtime, o, z(projections), norm_.value(), eps_);
+  const GatedNormResult<T> gated = gated_norm_forward(runtime, o, z(projections), norm_.master(), eps_);
   if (context.training()) {
     // Backward needs z before it needs the recurrence's tensors, so the projections are saved after them.
     context.saved.save(projections);
@@ -127,8 +127,8 @@ Tensor<T> LinearMixer<T>::backward(Context& context, const Tensor<T>& dy, const 
   {
     Tensor<T> d_gated = runtime.allocate<T>("mixer d gated", Shape{rows, shape_.values()});
     linear_backward_input<T>(runtime, rows, shape_.values(), hidden_, dy.data(), hidden_,
-                             out_proj_.value().data(), T(0), d_gated.data(), shape_.values());
-    const GatedNormGradients<T> d = gated_norm_backward(runtime, o, z(projections), norm_.value(), norm_rstd,
+                             out_proj_.value().data(), 0, d_gated.data(), shape_.values());
+    const GatedNormGradients<T> d = gated_norm_backward(runtime, o, z(projections), norm_.master(), norm_rstd,
                                                         d_gated, z(d_projections), norm_.gradient());
     d_gated = {};
     linear_backward_weight<T>(runtime, rows, shape_.values(), hidden_, dy.data(), hidden_, d.y.data(),
@@ -149,7 +149,7 @@ Tensor<T> LinearMixer<T>::backward(Context& context, const Tensor<T>& dy, const 
                             in_proj_.gradient().data());
   const Tensor<T> dx = runtime.allocate<T>("mixer dx", x.shape());
   linear_backward_input<T>(runtime, rows, hidden_, width_, d_projections.data(), width_,
-                           in_proj_.value().data(), T(0), dx.data(), hidden_);
+                           in_proj_.value().data(), 0, dx.data(), hidden_);
   return dx;
 }
 
@@ -170,9 +170,10 @@ Tensor<T> LinearMixer<T>::step(Runtime& runtime, const Tensor<T>& x, const Linea
   const QkvConvResult<T> inputs = qkv_conv_step(runtime, shape_, qkv(projections), conv_.value(), state.conv);
   const Tensor<T> o = core_step(runtime, projections, inputs, state.recurrent)
                           .reshape(Shape{x.extent(0), shape_.value_heads, shape_.value_dim});
-  return project_out(runtime, gated_norm_forward(runtime, o, z(projections), norm_.value(), eps_).y);
+  return project_out(runtime, gated_norm_forward(runtime, o, z(projections), norm_.master(), eps_).y);
 }
 
+template class LinearMixer<bfloat16>;
 template class LinearMixer<float>;
 template class LinearMixer<double>;
 

@@ -99,19 +99,20 @@ Tensor<T> Mlp<T>::backward(Context& context, const Tensor<T>& dy) const {
   const std::int64_t tokens = x.extent(0);
   const auto a = runtime.allocate<T>("mlp activation gradient", Shape{tokens, inner_});
   const auto dx = runtime.allocate<T>("mlp dx", x.shape());
-  linear_backward_input<T>(runtime, tokens, inner_, hidden_, dy.data(), hidden_, down_.value().data(), T(0),
+  linear_backward_input<T>(runtime, tokens, inner_, hidden_, dy.data(), hidden_, down_.value().data(), 0,
                            a.data(), inner_);
   for_each_row(context.exec(), "deltaport: swiglu backward", tokens,
                SwiGluBackward<T>{inner_, gate_up.data(), a.data()});
   linear_backward_weight<T>(runtime, tokens, inner_, hidden_, dy.data(), hidden_, a.data(), inner_,
                             down_.gradient().data());
   linear_backward_input<T>(runtime, tokens, hidden_, 2 * inner_, gate_up.data(), 2 * inner_,
-                           gate_up_.value().data(), T(0), dx.data(), hidden_);
+                           gate_up_.value().data(), 0, dx.data(), hidden_);
   linear_backward_weight<T>(runtime, tokens, hidden_, 2 * inner_, gate_up.data(), 2 * inner_, x.data(),
                             hidden_, gate_up_.gradient().data());
   return dx;
 }
 
+template class Mlp<bfloat16>;
 template class Mlp<float>;
 template class Mlp<double>;
 

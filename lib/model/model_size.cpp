@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "deltaport/core/gemm.hpp"
+#include "deltaport/core/parallel.hpp"
+
 namespace deltaport {
 namespace {
 
@@ -55,57 +58,113 @@ class SizeTable {
                                   {"lm_head", 0}};
 };
 
-// Element counts per token of one layer. Gates, norms and lengths are kept in the accumulation type, which
-// for float and double is as large as a value.
-struct PerToken {
-  std::int64_t hidden, inner;
-  std::int64_t keys, values, key_heads, value_heads, chunk;
-  bool chunked;
+// Element counts: of values, in the type of weights and activations, and of what is kept in its accumulation
+// type.
+struct Elements {
+  std::int64_t values = 0, wide = 0;
+};
 
-  PerToken(const ModelConfig& c, const LmOptions& options)
+// Per token of one GDN or GDN2 layer.
+struct LinearElements {
+  std::int64_t hidden, keys, values, key_heads, value_heads, state, chunk;
+  bool portable, chunked, half;
+
+  LinearElements(const ModelConfig& c, Dtype dtype, const LmOptions& options)
       : hidden(c.hidden_size),
-        inner(c.intermediate_size),
         keys(c.linear.num_key_heads * c.linear.key_head_dim),
         values(c.linear.num_value_heads * c.linear.value_head_dim),
         key_heads(c.linear.num_key_heads),
         value_heads(c.linear.num_value_heads),
+        state(c.linear.key_head_dim * c.linear.value_head_dim),
         chunk(c.linear.chunk_size),
-        chunked(options.recurrence != recurrence::Implementation::reference) {}
+        half(dtype == Dtype::bf16) {
+    recurrence::Options call;
+    call.chunk_size = static_cast<int>(chunk);
+    call.implementation = options.recurrence;
+    const auto implementation =
+        recurrence::implementation_of(dtype, c.linear.key_head_dim, c.linear.value_head_dim, call);
+    portable = implementation == recurrence::Implementation::portable;
+    chunked = implementation != recurrence::Implementation::reference;
+  }
 
+  std::int64_t qkv() const { return 2 * keys + values; }
   std::int64_t projections(LayerType type) const {
     const std::int64_t qkvz = 2 * keys + 2 * values;
     return type == LayerType::gdn ? qkvz + 2 * value_heads : qkvz + 2 * keys + values;
   }
-  // What the recurrence saves: its inputs, and of the chunked form the cumulative decay and the chunk
-  // matrices.
-  std::int64_t core(LayerType type) const {
-    const std::int64_t qkv = 2 * keys + values;
-    if (type == LayerType::gdn) return qkv + 2 * value_heads + (chunked ? value_heads * chunk : 0);
-    return qkv + 2 * keys + values + (chunked ? 2 * value_heads * chunk : 0);
+  // The recurrence's gates: GDN's are all wide, of GDN2's only the decay.
+  Elements gates(LayerType type) const {
+    if (type == LayerType::gdn) return {0, 2 * value_heads};
+    return {keys + values, keys};
   }
-  std::int64_t linear_saved(LayerType type) const {
+  // The recurrence saves its inputs; of the chunk matrices only `portable` keeps any, and never in halves.
+  Elements saved(LayerType type) const {
+    const Elements gate = gates(type);
+    const std::int64_t matrices = portable ? (type == LayerType::gdn ? 1 : 2) * value_heads * chunk : 0;
     const std::int64_t statistics = 2 * key_heads + value_heads;
-    return hidden + projections(type) + core(type) + values + statistics;
+    return {hidden + projections(type) + qkv() + gate.values + values, gate.wide + statistics + matrices};
   }
   // Alive in backward besides: gradients of the residual, of the projections, of the recurrence's output and
-  // inputs, and the chunk states with their gradients.
-  std::int64_t linear_workspace(LayerType type, const LinearMixerConfig& c) const {
-    const std::int64_t gates = type == LayerType::gdn ? 2 * value_heads : 2 * keys + values;
-    const std::int64_t states = chunked ? 2 * value_heads * c.key_head_dim * c.value_head_dim / chunk : 0;
-    return 2 * hidden + projections(type) + values + 2 * keys + values + gates + states;
+  // inputs, and the chunk states with their gradients. What does not take halves works on wide copies.
+  Elements workspace(LayerType type) const {
+    const Elements gate = gates(type);
+    const std::int64_t states = chunked ? 2 * value_heads * state / chunk : 0;
+    const std::int64_t copies = half && (portable || !chunked) ? 2 * (qkv() + gate.values) + values : 0;
+    return {2 * hidden + projections(type) + values + qkv() + gate.values, gate.wide + states + copies};
   }
 };
 
-struct AttentionPerToken {
-  std::int64_t saved, workspace;
-  explicit AttentionPerToken(const ModelConfig& c) {
+struct AttentionElements {
+  Elements saved, workspace;
+  std::int64_t projections;
+  AttentionElements(const ModelConfig& c, Dtype dtype) {
     const AttentionConfig& a = c.attention;
     const std::int64_t heads = a.num_heads * a.head_dim, kv = a.num_kv_heads * a.head_dim;
     const std::int64_t rotary = std::llround(static_cast<double>(a.head_dim) * a.partial_rotary_factor);
-    saved = c.hidden_size + 2 * (heads + kv) + rotary + heads + kv + heads + a.num_heads;
-    workspace = 2 * c.hidden_size + 2 * (heads + kv) + 2 * heads + kv + a.num_heads;
+    projections = 2 * (heads + kv);
+    saved = {c.hidden_size + projections + heads + kv + heads, rotary + a.num_heads};
+    const std::int64_t dv_sums = dtype == Dtype::bf16 ? kv : 0;
+    workspace = {2 * c.hidden_size + projections + heads, heads + kv + dv_sums + a.num_heads};
   }
 };
+
+// Bytes of counts per token, refused when they are beyond counting.
+class Bytes {
+ public:
+  Bytes(std::int64_t tokens, Dtype dtype)
+      : tokens_(tokens),
+        value_(static_cast<std::int64_t>(size_of(dtype))),
+        wide_(dtype == Dtype::bf16 ? static_cast<std::int64_t>(sizeof(float)) : value_) {}
+  std::int64_t operator()(const Elements& per_token) const {
+    std::int64_t values = 0, wide = 0, bytes = 0;
+    if (__builtin_mul_overflow(tokens_ * value_, per_token.values, &values) ||
+        __builtin_mul_overflow(tokens_ * wide_, per_token.wide, &wide) ||
+        __builtin_add_overflow(values, wide, &bytes))
+      bytes = most_bytes + 1;
+    check_countable(bytes);
+    return bytes;
+  }
+  std::int64_t wide_size() const { return wide_; }
+
+ private:
+  std::int64_t tokens_, value_, wide_;
+};
+
+// What gemm() takes to widen tiles of its operands and of a bfloat16 result, m x n from k steps, on hosts.
+std::int64_t gemm_tile_bytes(std::int64_t m, std::int64_t n, std::int64_t k, Dtype operands, Dtype result) {
+  if (!runs_on_host || operands != Dtype::bf16) return 0;
+  const auto tile = [](std::int64_t a, std::int64_t b) {
+    return std::min<std::int64_t>(a, gemm_tile) * std::min<std::int64_t>(b, gemm_tile);
+  };
+  const std::int64_t elements = tile(m, k) + tile(k, n) + (result == Dtype::bf16 ? tile(m, n) : 0);
+  return elements * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Forward, input gradient and weight gradient of a linear layer of `rows` tokens.
+std::int64_t linear_tile_bytes(std::int64_t rows, std::int64_t in, std::int64_t out, Dtype dtype) {
+  return std::max({gemm_tile_bytes(rows, out, in, dtype, dtype), gemm_tile_bytes(rows, in, out, dtype, dtype),
+                   gemm_tile_bytes(out, in, rows, dtype, Dtype::f32)});
+}
 
 }  // namespace
 
@@ -129,35 +188,36 @@ std::int64_t ActivationSize::saved_bytes() const {
 
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
                                const LmOptions& options) {
-  DELTAPORT_VALIDATE(dtype == Dtype::f32 || dtype == Dtype::f64, ConfigError,
-                     "activation_size: activations are float32 or float64, not ", name_of(dtype));
-  const auto element = static_cast<std::int64_t>(size_of(dtype));
-  const PerToken per_token(config, options);
-  const AttentionPerToken attention(config);
+  DELTAPORT_VALIDATE(dtype == Dtype::bf16 || dtype == Dtype::f32 || dtype == Dtype::f64, ConfigError,
+                     "activation_size: activations are bfloat16, float32 or float64, not ", name_of(dtype));
+  const Bytes bytes(tokens, dtype);
+  const LinearElements linear(config, dtype, options);
+  const AttentionElements attention(config, dtype);
+  const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
   SizeTable table;
   std::int64_t workspace = 0;
-  const auto elements = [&](std::int64_t count) {
-    std::int64_t bytes = 0;
-    if (__builtin_mul_overflow(tokens * element, count, &bytes)) bytes = most_bytes + 1;
-    check_countable(bytes);
-    return bytes;
-  };
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const LayerType type = config.layer_type(i);
-    const bool linear = type != LayerType::attention;
+    const bool is_linear = type != LayerType::attention;
     table.add_bytes(mixer_names[static_cast<int>(type)],
-                    elements(linear ? per_token.linear_saved(type) : attention.saved));
-    table.add_bytes("mlps", elements(per_token.hidden + 2 * per_token.inner));
-    workspace = std::max(
-        workspace, elements(linear ? per_token.linear_workspace(type, config.linear) : attention.workspace));
+                    bytes(is_linear ? linear.saved(type) : attention.saved));
+    table.add_bytes("mlps", bytes({hidden + 2 * inner, 0}));
+    // The products of a mixer run before and after its core, beside the gradient of its projections.
+    const std::int64_t width = is_linear ? linear.projections(type) : attention.projections;
+    workspace = std::max({workspace, bytes(is_linear ? linear.workspace(type) : attention.workspace),
+                          bytes({2 * hidden + width, 0}) + linear_tile_bytes(tokens, hidden, width, dtype)});
   }
   // Every norm keeps its input, the residual stream, and one statistic per token.
-  table.add_bytes("norms", elements((2 * config.num_hidden_layers + 1) * (per_token.hidden + 1)));
+  const std::int64_t norms = 2 * config.num_hidden_layers + 1;
+  table.add_bytes("norms", bytes({norms * hidden, norms}));
   table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  const std::int64_t mlp = elements(3 * per_token.hidden + per_token.inner);
-  const std::int64_t loss = elements(2 * per_token.hidden) +
-                            tokens * static_cast<std::int64_t>(sizeof(double)) +
-                            std::min(tokens, options.loss_chunk_tokens) * config.vocab_size * element;
+  const std::int64_t mlp =
+      bytes({3 * hidden + inner, 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
+  const std::int64_t rows = std::min(tokens, options.loss_chunk_tokens);
+  const std::int64_t loss = bytes({2 * hidden, 0}) + tokens * static_cast<std::int64_t>(sizeof(double)) +
+                            rows * config.vocab_size * bytes.wide_size() +
+                            std::max(gemm_tile_bytes(rows, hidden, config.vocab_size, dtype, dtype),
+                                     gemm_tile_bytes(config.vocab_size, hidden, rows, dtype, Dtype::f32));
   ActivationSize size;
   size.saved = table.entries();
   size.workspace_bytes = std::max({workspace, mlp, loss});

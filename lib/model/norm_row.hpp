@@ -17,10 +17,10 @@ KOKKOS_FORCEINLINE_FUNCTION R reciprocal_rms(const TeamMember& team, std::int64_
 
 /// Backward of y = x rstd (1 + w) for one row. With n = x rstd and g = dy (1 + w):
 ///   dx = extra + rstd (g - n mean(g n)),  share += dy n.
-/// `extra` may be null; `dx` may not overlap the other rows.
-template <class R, class T>
+/// `extra` may be null; `dx` may not overlap the other rows. `dy` may be of another type than x.
+template <class R, class T, class D>
 KOKKOS_FORCEINLINE_FUNCTION void norm_row_backward(const TeamMember& team, std::int64_t size, const T* x,
-                                                   R rstd, const T* weight, const T* dy, const T* extra,
+                                                   R rstd, const T* weight, const D* dy, const T* extra,
                                                    T* dx, R* share) {
   const R dot = row_sum<R>(team, size, [=](const std::int64_t i) {
     return static_cast<R>(dy[i]) * (R(1) + static_cast<R>(weight[i])) * static_cast<R>(x[i]);

@@ -27,7 +27,7 @@ struct FillTapTable {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t distance = i / channels;
     const std::int64_t channel = i % channels;
-    rows[i] = distance < width ? weight[channel * width + (width - 1 - distance)] : T(0);
+    rows[i] = distance < width ? weight[channel * width + (width - 1 - distance)] : T{};
   }
 };
 
@@ -51,8 +51,11 @@ void validate(const char* where, const QkvShape& shape, const ColumnSlice<T>& x,
                      shape.channels(), ", 1, W] with W from 1 to ", max_taps);
 }
 
+template Tensor<bfloat16> make_tap_table<bfloat16>(Runtime&, const QkvShape&, const Tensor<bfloat16>&);
 template Tensor<float> make_tap_table<float>(Runtime&, const QkvShape&, const Tensor<float>&);
 template Tensor<double> make_tap_table<double>(Runtime&, const QkvShape&, const Tensor<double>&);
+template void validate<bfloat16>(const char*, const QkvShape&, const ColumnSlice<bfloat16>&,
+                                 const Tensor<bfloat16>&);
 template void validate<float>(const char*, const QkvShape&, const ColumnSlice<float>&, const Tensor<float>&);
 template void validate<double>(const char*, const QkvShape&, const ColumnSlice<double>&,
                                const Tensor<double>&);
@@ -73,13 +76,13 @@ KOKKOS_FORCEINLINE_FUNCTION void convolve_segment(const TeamMember& team, const 
   const T* w3 = taps.tap(3, part.channel);
   const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
   row_for(team, part.width, [=](std::int64_t c) {
-    out[c] = silu(((w3[c] * x3[c] + w2[c] * x2[c]) + w1[c] * x1[c]) + w0[c] * x0[c]);
+    out[c] = static_cast<T>(silu(qkv::four_taps(w3[c], w2[c], w1[c], w0[c], x3[c], x2[c], x1[c], x0[c])));
   });
   if (!part.unit_length) return;
   const A squares =
-      row_sum<A>(team, part.width, [=](std::int64_t c) { return static_cast<A>(out[c]) * out[c]; });
+      row_sum<A>(team, part.width, [=](std::int64_t c) { return widen(out[c]) * widen(out[c]); });
   const A inverse = A(1) / Kokkos::sqrt(squares + static_cast<A>(qkv::length_eps));
-  row_for(team, part.width, [=](std::int64_t c) { out[c] = static_cast<T>(out[c] * inverse); });
+  row_for(team, part.width, [=](std::int64_t c) { out[c] = static_cast<T>(widen(out[c]) * inverse); });
   Kokkos::single(Kokkos::PerThread(team), [=]() { *rstd = inverse; });
 }
 
@@ -121,7 +124,7 @@ struct StepState {
     T* to = window + n * qkv::max_taps * channels + c;
     const T now = x[n * stride + c];
     to[0] = now;
-    for (std::int64_t j = 1; j < qkv::max_taps; ++j) to[j * channels] = j < width ? old[width - 1 - j] : T(0);
+    for (std::int64_t j = 1; j < qkv::max_taps; ++j) to[j * channels] = j < width ? old[width - 1 - j] : T{};
     for (std::int64_t j = 0; j + 2 < width; ++j) old[j] = old[j + 1];
     if (width > 1) old[width - 2] = now;
   }
@@ -213,6 +216,7 @@ QkvConvResult<T> qkv_conv_step(Runtime& runtime, const QkvShape& shape, const Co
                                                 const Tensor<T>&, const Tensor<std::int32_t>&);   \
   template QkvConvResult<T> qkv_conv_step<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&,    \
                                              const Tensor<T>&, const Tensor<T>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

@@ -16,6 +16,7 @@ constexpr std::int64_t block_tokens = 32;
 
 template <class T>
 struct ConvolveBackward {
+  using A = Accumulate<T>;
   QkvShape shape;
   qkv::TapTable<T> taps;
   std::int64_t tokens;
@@ -31,8 +32,7 @@ struct ConvolveBackward {
   // Gradient of one token's pre-activation into `row`; `unit` is room for the normalised output.
   KOKKOS_FORCEINLINE_FUNCTION void pre_activation_gradient(const TeamMember& team, const qkv::Segment& part,
                                                            std::int64_t index, std::int64_t t,
-                                                           const qkv::Window<T>& in, T* row, T* unit) const {
-    using A = Accumulate<T>;
+                                                           const qkv::Window<T>& in, A* row, A* unit) const {
     const std::int64_t heads = part.part == 2 ? shape.value_heads : shape.key_heads;
     const T* dy = dout[part.part] + (t * heads + part.head) * part.width;
     const T* w0 = taps.tap(0, part.channel);
@@ -42,49 +42,47 @@ struct ConvolveBackward {
     const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
     const A inverse = part.unit_length ? rstd[t * 2 * shape.key_heads + index] : A(1);
     row_for(team, part.width, [=](std::int64_t c) {
-      const T pre = ((w3[c] * x3[c] + w2[c] * x2[c]) + w1[c] * x1[c]) + w0[c] * x0[c];
-      const T s = sigmoid(pre);
-      unit[c] = static_cast<T>(pre * s * inverse);
-      row[c] = s * (T(1) + pre * (T(1) - s));
+      const A pre = qkv::four_taps(w3[c], w2[c], w1[c], w0[c], x3[c], x2[c], x1[c], x0[c]);
+      const A s = sigmoid(pre);
+      unit[c] = pre * s * inverse;
+      row[c] = s * (A(1) + pre * (A(1) - s));
     });
     // y = s / |s|:  ds = (dy - (dy . y) y) / |s|
-    const A along =
-        part.unit_length
-            ? row_sum<A>(team, part.width, [=](std::int64_t c) { return static_cast<A>(dy[c]) * unit[c]; })
-            : A(0);
-    row_for(team, part.width,
-            [=](std::int64_t c) { row[c] *= static_cast<T>(inverse * (dy[c] - along * unit[c])); });
+    const A along = part.unit_length
+                        ? row_sum<A>(team, part.width, [=](std::int64_t c) { return widen(dy[c]) * unit[c]; })
+                        : A(0);
+    row_for(team, part.width, [=](std::int64_t c) { row[c] *= inverse * (widen(dy[c]) - along * unit[c]); });
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add_weight_gradient(const TeamMember& team, const qkv::Segment& part,
-                                                       const qkv::Window<T>& in, const T* row,
-                                                       T* sums) const {
+                                                       const qkv::Window<T>& in, const A* row,
+                                                       A* sums) const {
     const std::int64_t n = part.width;
     const T *x0 = in.back[0], *x1 = in.back[1], *x2 = in.back[2], *x3 = in.back[3];
     row_for(team, n, [=](std::int64_t c) {
-      sums[c] += row[c] * x0[c];
-      sums[n + c] += row[c] * x1[c];
-      sums[2 * n + c] += row[c] * x2[c];
-      sums[3 * n + c] += row[c] * x3[c];
+      sums[c] += row[c] * widen(x0[c]);
+      sums[n + c] += row[c] * widen(x1[c]);
+      sums[2 * n + c] += row[c] * widen(x2[c]);
+      sums[3 * n + c] += row[c] * widen(x3[c]);
     });
   }
 
   // dx of token u from the pre-activation gradients of u .. u + 3, as far as the document reaches.
   KOKKOS_FORCEINLINE_FUNCTION void input_gradient(const TeamMember& team, const qkv::Segment& part,
-                                                  std::int64_t u, const T* ring) const {
-    const T* d[max_taps];
+                                                  std::int64_t u, const A* ring, const A* zeros) const {
+    const A* d[max_taps];
     for (int j = 0; j < max_taps; ++j) {
       const bool reaches = j == 0 || (u + j < tokens && positions[u + j] >= j);
-      d[j] = reaches ? ring + ((u + j) % max_taps) * part.width : taps.zeros(part.channel);
+      d[j] = reaches ? ring + ((u + j) % max_taps) * part.width : zeros;
     }
     const T* w0 = taps.tap(0, part.channel);
     const T* w1 = taps.tap(1, part.channel);
     const T* w2 = taps.tap(2, part.channel);
     const T* w3 = taps.tap(3, part.channel);
-    const T *d0 = d[0], *d1 = d[1], *d2 = d[2], *d3 = d[3];
+    const A *d0 = d[0], *d1 = d[1], *d2 = d[2], *d3 = d[3];
     T* to = dx + u * dx_stride + part.channel;
     row_for(team, part.width, [=](std::int64_t c) {
-      to[c] = ((w0[c] * d0[c] + w1[c] * d1[c]) + w2[c] * d2[c]) + w3[c] * d3[c];
+      to[c] = static_cast<T>(qkv::four_taps(w0[c], w1[c], w2[c], w3[c], d0[c], d1[c], d2[c], d3[c]));
     });
   }
 
@@ -96,47 +94,48 @@ struct ConvolveBackward {
     const std::int64_t n = part.width;
     const std::int64_t begin = block * block_tokens;
     const std::int64_t end = begin + block_tokens < tokens ? begin + block_tokens : tokens;
-    T* ring = static_cast<T*>(team.team_scratch(0).get_shmem(scratch_bytes(n)));
-    T* sums = ring + max_taps * n;
-    T* unit = sums + max_taps * n;
-    row_for(team, max_taps * n, [=](std::int64_t c) { sums[c] = T(0); });
+    A* ring = static_cast<A*>(team.team_scratch(0).get_shmem(scratch_bytes(n)));
+    A* sums = ring + max_taps * n;
+    A* unit = sums + max_taps * n;
+    A* zeros = unit + n;
+    row_for(team, max_taps * n, [=](std::int64_t c) { sums[c] = A(0); });
+    row_for(team, n, [=](std::int64_t c) { zeros[c] = A(0); });
     for (std::int64_t t = begin; t < end + max_taps - 1; ++t) {
       // Tokens after the block matter only while they look back into it.
       if (t < tokens && (t < end || positions[t] > t - end)) {
         const auto in = qkv::window(x, x_stride, taps, t, std::int64_t{positions[t]}, part.channel);
-        T* row = ring + (t % max_taps) * n;
+        A* row = ring + (t % max_taps) * n;
         pre_activation_gradient(team, part, index, t, in, row, unit);
         if (t < end) add_weight_gradient(team, part, in, row, sums);
       }
-      if (t - (max_taps - 1) >= begin) input_gradient(team, part, t - (max_taps - 1), ring);
+      if (t - (max_taps - 1) >= begin) input_gradient(team, part, t - (max_taps - 1), ring, zeros);
     }
-    Accumulate<T>* to = partial + block * max_taps * taps.channels + part.channel;
+    A* to = partial + block * max_taps * taps.channels + part.channel;
     for (int j = 0; j < max_taps; ++j) {
-      const T* from = sums + j * n;
-      Accumulate<T>* row = to + j * taps.channels;
+      const A* from = sums + j * n;
+      A* row = to + j * taps.channels;
       row_for(team, n, [=](std::int64_t c) { row[c] = from[c]; });
     }
   }
 
   static KOKKOS_FORCEINLINE_FUNCTION std::size_t scratch_bytes(std::int64_t width) {
-    return static_cast<std::size_t>((2 * max_taps + 1) * width) * sizeof(T);
+    return static_cast<std::size_t>((2 * max_taps + 2) * width) * sizeof(A);
   }
 };
 
-template <class T>
+template <class A>
 struct SumWeightGradient {
-  const Accumulate<T>* partial;
+  const A* partial;
   std::int64_t blocks;
   std::int64_t channels;
   std::int64_t width;
-  T* dweight;  // [channels, 1, W]
+  A* dweight;  // [channels, 1, W]
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t distance = i / channels;
     const std::int64_t channel = i % channels;
-    Accumulate<T> sum = 0;
+    A sum = 0;
     for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b * max_taps * channels + i];
-    T& to = dweight[channel * width + (width - 1 - distance)];
-    to = static_cast<T>(to + sum);
+    dweight[channel * width + (width - 1 - distance)] += sum;
   }
 };
 
@@ -152,7 +151,7 @@ template <class T>
 void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
                        const Tensor<T>& weight, const Tensor<std::int32_t>& positions,
                        const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dq, const Tensor<T>& dk,
-                       const Tensor<T>& dv, const ColumnSlice<T>& dx, const Tensor<T>& dweight) {
+                       const Tensor<T>& dv, const ColumnSlice<T>& dx, const Tensor<Accumulate<T>>& dweight) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: qkv_conv backward");
   const std::int64_t tokens = x.rows();
   qkv::validate("qkv_conv_backward", shape, x, weight);
@@ -180,15 +179,17 @@ void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlic
   policy.set_scratch_size(0,
                           Kokkos::PerTeam(static_cast<int>(ConvolveBackward<T>::scratch_bytes(widest) + 64)));
   Kokkos::parallel_for("deltaport: qkv_conv backward", policy, functor);
-  for_each_index(runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
-                 SumWeightGradient<T>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});
+  for_each_index(
+      runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
+      SumWeightGradient<Accumulate<T>>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                         \
   template void qkv_conv_backward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, const Tensor<T>&, \
                                      const Tensor<std::int32_t>&, const Tensor<Accumulate<T>>&,          \
                                      const Tensor<T>&, const Tensor<T>&, const Tensor<T>&,               \
-                                     const ColumnSlice<T>&, const Tensor<T>&);
+                                     const ColumnSlice<T>&, const Tensor<Accumulate<T>>&);
+DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
 #undef DELTAPORT_INSTANTIATE

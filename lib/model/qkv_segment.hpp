@@ -53,6 +53,12 @@ struct Window {
   const T* back[max_taps];
 };
 
+/// One channel's sum of four products of taps and inputs (or gradients).
+template <class T, class X>
+KOKKOS_FORCEINLINE_FUNCTION Accumulate<T> four_taps(T w0, T w1, T w2, T w3, X x0, X x1, X x2, X x3) {
+  return ((widen(w0) * widen(x0) + widen(w1) * widen(x1)) + widen(w2) * widen(x2)) + widen(w3) * widen(x3);
+}
+
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION Window<T> window(const T* x, std::int64_t stride, const TapTable<T>& taps,
                                              std::int64_t t, std::int64_t position, std::int64_t channel) {

@@ -28,7 +28,7 @@ struct NormRow {
     if (delta != nullptr) {
       const T* d = delta + row * size;
       T* s = sum + row * size;
-      row_for(team, size, [=](const std::int64_t i) { s[i] = in[i] + d[i]; });
+      row_for(team, size, [=](const std::int64_t i) { s[i] = static_cast<T>(widen(in[i]) + widen(d[i])); });
       in = s;
     }
     const R scale = reciprocal_rms<R>(team, size, in, eps);
@@ -70,7 +70,9 @@ template <class T>
 struct AddInPlace {
   T* x;
   const T* delta;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { x[i] += delta[i]; }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    x[i] = static_cast<T>(widen(x[i]) + widen(delta[i]));
+  }
 };
 
 }  // namespace
@@ -137,7 +139,7 @@ Tensor<T> RmsNorm<T>::backward(Context& context, const Tensor<T>& dy, const Tens
   for_each_row(context.exec(), "deltaport: rms_norm backward", blocks,
                NormBackwardBlock<T>{rows, size_, x.data(), rstd.data(), weight_.value().data(), dy.data(),
                                     d_residual.data(), dx.data(), partial.data()});
-  add_column_sums<T>(context.runtime, blocks, size_, partial.data(), weight_.gradient().data());
+  add_column_sums<R>(context.runtime, blocks, size_, partial.data(), weight_.gradient().data());
   return dx;
 }
 
@@ -149,8 +151,10 @@ void add_in_place(Runtime& runtime, const Tensor<T>& x, const Tensor<T>& delta) 
   for_each_index(runtime.compute(), "deltaport: add", x.size(), AddInPlace<T>{x.data(), delta.data()});
 }
 
+template class RmsNorm<bfloat16>;
 template class RmsNorm<float>;
 template class RmsNorm<double>;
+template void add_in_place<bfloat16>(Runtime&, const Tensor<bfloat16>&, const Tensor<bfloat16>&);
 template void add_in_place<float>(Runtime&, const Tensor<float>&, const Tensor<float>&);
 template void add_in_place<double>(Runtime&, const Tensor<double>&, const Tensor<double>&);
 

@@ -2,7 +2,6 @@
 #include "deltaport/optim/adamw.hpp"
 
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include "deltaport/core/parallel.hpp"
@@ -36,8 +35,8 @@ AdamW<T>::AdamW(Runtime& runtime, const ParameterSet<T>& parameters, const Optim
   check(config, grad_clip);
   DELTAPORT_VALIDATE(parameters.flat_values().defined(), Error, "AdamW: allocate the parameters first");
   const Shape shape{parameters.flat_size()};
-  static_assert(std::is_same_v<T, State>, "a separate master buffer is needed where Accumulate<T> is not T");
-  masters_ = parameters.flat_values();
+  DELTAPORT_VALIDATE(parameters.flat_masters().defined() && parameters.flat_gradients().defined(), Error,
+                     "AdamW: the parameters were allocated for inference");
   exp_avg_ = runtime.allocate_zero<State>("optimizer exp_avg", shape);
   exp_avg_sq_ = runtime.allocate_zero<State>("optimizer exp_avg_sq", shape);
   scalars_ = runtime.allocate_zero<Scalars>("optimizer scalars", Shape{1});
@@ -79,10 +78,12 @@ void AdamW<T>::step(Runtime& runtime, double lr, const Tensor<double>& norm) {
                                              config_.weight_decay, grad_clip_});
   const optim::AdamWUpdate<T, Scalars> update{
       scalars,
-      masters_.data(),
+      parameters_->flat_masters().data(),
       exp_avg_.data(),
       exp_avg_sq_.data(),
       parameters_->flat_gradients().data(),
+      parameters_->flat_values().data(),
+      parameters_->flat_size(Kept::rounded),
       decay_flags_.data(),
       static_cast<State>(config_.beta1),
       static_cast<State>(1.0 - config_.beta1),
@@ -107,6 +108,7 @@ void AdamW<T>::set_updates(Runtime& runtime, std::int64_t updates) {
   copy_from_host(runtime.compute(), scalars_, host.data());
 }
 
+template class AdamW<bfloat16>;
 template class AdamW<float>;
 template class AdamW<double>;
 

@@ -3,6 +3,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include "deltaport/core/dtype.hpp"
 #include "deltaport/core/parallel.hpp"
@@ -48,15 +49,19 @@ struct PrepareStep {
 };
 
 /// The update itself: index = block of 64 elements on hosts (a loop that vectorises), one element on devices
-/// (coalesced).
+/// (coalesced). Where T is not the type of the masters, the same pass rounds the new masters to the values,
+/// as far as there are any.
 template <class T, class Scalars>
 struct AdamWUpdate {
   using State = Accumulate<T>;
+  static constexpr bool rounds = !std::is_same_v<T, State>;
   const Scalars* scalars;
   State* masters;
   State* exp_avg;
   State* exp_avg_sq;
-  const T* gradients;
+  const State* gradients;
+  T* values;
+  std::int64_t values_size;  // a multiple of block_elements
   const std::uint8_t* decay_flags;
   State beta1;
   State one_minus_beta1;
@@ -71,15 +76,18 @@ struct AdamWUpdate {
     State decay_rate;
   };
 
-  KOKKOS_INLINE_FUNCTION void one(std::int64_t i, const Factors& f) const {
-    const State g = f.gradient_scale * static_cast<State>(gradients[i]);
+  /// Returns the new master.
+  KOKKOS_INLINE_FUNCTION State one(std::int64_t i, const Factors& f) const {
+    const State g = f.gradient_scale * gradients[i];
     const State m = beta1 * exp_avg[i] + one_minus_beta1 * g;
     const State v = beta2 * exp_avg_sq[i] + one_minus_beta2 * (g * g);
     const State w = masters[i];
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     // The small terms first: 1 - lr weight_decay would lose most of its digits in float.
-    masters[i] = w - (f.step_size * m / (Kokkos::sqrt(v) * f.root_bias + eps) + f.decay_rate * w);
+    const State updated = w - (f.step_size * m / (Kokkos::sqrt(v) * f.root_bias + eps) + f.decay_rate * w);
+    masters[i] = updated;
+    return updated;
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
@@ -88,11 +96,19 @@ struct AdamWUpdate {
     const Factors f{static_cast<State>(scalars->gradient_scale), static_cast<State>(scalars->step_size),
                     static_cast<State>(scalars->root_bias),
                     decay_flags[block] == 1 ? static_cast<State>(scalars->decay_rate) : State(0)};
+    const bool has_values = rounds && block * block_elements < values_size;
     if constexpr (runs_on_host) {
+      const std::int64_t begin = index * block_elements;
+      if (has_values) {
 #pragma GCC ivdep
-      for (std::int64_t i = index * block_elements; i < (index + 1) * block_elements; ++i) one(i, f);
+        for (std::int64_t i = begin; i < begin + block_elements; ++i) values[i] = static_cast<T>(one(i, f));
+      } else {
+#pragma GCC ivdep
+        for (std::int64_t i = begin; i < begin + block_elements; ++i) one(i, f);
+      }
     } else {
-      one(index, f);
+      const State updated = one(index, f);
+      if (has_values) values[index] = static_cast<T>(updated);
     }
   }
 };

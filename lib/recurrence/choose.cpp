@@ -80,4 +80,14 @@ Options resolve(const char* operation, Call call, Rule rule, const Extents& x, D
   return options;
 }
 
+Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options) {
+  // Nothing else of the sizes matters to any implementation, nor does the rule.
+  Extents x;
+  x.key_dim = static_cast<int>(key_dim);
+  x.value_dim = static_cast<int>(value_dim);
+  if (options.implementation != Implementation::automatic) return options.implementation;
+  return resolve("implementation_of", Call::chunked, Rule::gdn, x, dtype, options).implementation;
+}
+
 }  // namespace deltaport::recurrence

@@ -30,6 +30,7 @@ void fields(RunMetrics& m, Visit& visit) {
   visit("ranks", m.ranks);
   visit("steps", m.steps);
   visit("bytes_per_token", m.bytes_per_token);
+  visit.optional("precision", m.precision);
 }
 
 template <class Visit>
@@ -81,6 +82,10 @@ class LineWriter {
   void derived(const char* key, const Value& value) {
     (*this)(key, value);
   }
+  /// A value that a record may lack; empty, it is left out.
+  void optional(const char* key, const std::string& value) {
+    if (!value.empty()) (*this)(key, value);
+  }
   std::string str() const { return text_ + "}"; }
 
  private:
@@ -102,6 +107,9 @@ class LineReader {
   void operator()(const char* key, double& value) {
     const Json& found = json_.at(key);
     value = found.is_null() ? std::numeric_limits<double>::quiet_NaN() : found.get<double>();
+  }
+  void optional(const char* key, std::string& value) {
+    if (json_.contains(key)) json_.at(key).get_to(value);
   }
   template <class Value>
   void derived(const char*, const Value&) {}

@@ -202,6 +202,7 @@ std::string subtitle_of(const MetricsHistory& history) {
       " tokens";
   if (history.run.parameters > 0)
     text += ", " + train::with_si_prefix(static_cast<double>(history.run.parameters)) + " parameters";
+  if (!history.run.precision.empty()) text += ", " + history.run.precision;
   text += std::isfinite(s.last_loss) ? train::formatted(";  last training loss %.4f", s.last_loss)
                                      : std::string(";  last training loss not finite");
   if (s.last_evaluation) {

@@ -74,6 +74,7 @@ std::string report_text(const MetricsHistory& history) {
                            (history.steps.empty() || history.steps.front().step == 1
                                 ? ""
                                 : ", from step " + train::with_thousands(history.steps.front().step)));
+  if (!history.run.precision.empty()) text += row("precision", history.run.precision);
   if (s.steps > 0) {
     text += row("training loss", loss_text(s.first_loss, 0) + " -> " + loss_text(s.last_loss, bytes));
     text +=

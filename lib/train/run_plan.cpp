@@ -31,6 +31,26 @@ std::string row(const std::string& label, const std::string& value, const std::s
   return text;
 }
 
+// As the buffers are: padded to 64 elements between parameters.
+template <class T>
+std::vector<SizeEntry> static_memory(const RunConfig& config) {
+  const HybridLm<T> model(config.model, lm_options(config));
+  const ParameterSet<T>& parameters = model.parameters();
+  constexpr auto wide = static_cast<std::int64_t>(sizeof(Accumulate<T>));
+  const std::int64_t flat = parameters.flat_size() * wide;
+  std::vector<SizeEntry> entries;
+  if constexpr (is_half<T>) {
+    entries.push_back(
+        {"weights (bfloat16)", parameters.flat_size(Kept::rounded) * static_cast<std::int64_t>(sizeof(T))});
+    entries.push_back({"master weights (float32)", flat});
+  } else {
+    entries.push_back({"weights (float32)", flat});
+  }
+  entries.push_back({"gradients (float32)", flat});
+  entries.push_back({"AdamW moments (2 x float32)", 2 * flat});
+  return entries;
+}
+
 }  // namespace
 
 std::int64_t RunPlan::static_bytes() const {
@@ -53,20 +73,17 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
       plan.parameter_count > 0 && plan.parameter_count < (std::int64_t{1} << 50), ConfigError,
       "the model would have more than 2^50 parameters; check model.hidden_size, intermediate_size, "
       "vocab_size and num_hidden_layers");
-  // As the buffers are: padded to 64 elements between parameters.
-  const HybridLm<float> model(config.model, lm_options(config));
-  const auto flat = model.parameters().flat_size() * static_cast<std::int64_t>(sizeof(float));
-  plan.static_memory = {
-      {"weights (float32)", flat}, {"gradients (float32)", flat}, {"AdamW moments (2 x float32)", 2 * flat}};
-  plan.activations = activation_size(config.model, config.train.micro_batch * config.data.seq_len, Dtype::f32,
-                                     lm_options(config));
+  plan.static_memory =
+      model_dtype(config) == Dtype::bf16 ? static_memory<bfloat16>(config) : static_memory<float>(config);
+  plan.activations = activation_size(config.model, config.train.micro_batch * config.data.seq_len,
+                                     model_dtype(config), lm_options(config));
   return plan;
 }
 
 std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes) {
   const std::int64_t left = bytes - make_plan(config, ranks).static_bytes();
   const auto activations = [&](std::int64_t tokens) {
-    return activation_size(config.model, tokens, Dtype::f32, lm_options(config));
+    return activation_size(config.model, tokens, model_dtype(config), lm_options(config));
   };
   // Saved activations grow with the tokens: beyond this many they alone take more. One pass counts its tokens in
   // 32 bits, and the key has a range.

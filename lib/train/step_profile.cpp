@@ -35,7 +35,8 @@ template <class T>
 struct FillUniform {
   T* out;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    out[i] = static_cast<T>(uniform(1, 0, static_cast<std::uint64_t>(i)) - 0.5);
+    const double value = uniform(1, 0, static_cast<std::uint64_t>(i)) - 0.5;
+    out[i] = static_cast<T>(static_cast<Accumulate<T>>(value));
   }
 };
 
@@ -47,23 +48,30 @@ Tensor<T> random_operand(Runtime& runtime, std::int64_t size) {
 }
 
 // Operands as large as the step's own, so that the product meets the same caches and memory.
-template <class T>
+template <class T, class C>
 double time_alone(Runtime& runtime, const GemmCall& call) {
   const std::int64_t lda = call.trans_a == Transpose::yes ? call.m : call.k;
   const std::int64_t ldb = call.trans_b == Transpose::yes ? call.k : call.n;
   const auto a = random_operand<T>(runtime, call.m * call.k);
   const auto b = random_operand<T>(runtime, call.k * call.n);
-  const auto c = random_operand<T>(runtime, call.m * call.n);
+  const auto c = random_operand<C>(runtime, call.m * call.n);
   std::vector<double> times;
   for (int i = 0; i < 9; ++i) {
     runtime.fence("deltaport: bench gemm");
     const auto start = Clock::now();
-    gemm<T>(runtime, call.trans_a, call.trans_b, call.m, call.n, call.k, T(1), a.data(), lda, b.data(), ldb,
-            T(0), c.data(), call.n);
+    gemm<T>(runtime, call.trans_a, call.trans_b, call.m, call.n, call.k, 1, a.data(), lda, b.data(), ldb, 0,
+            c.data(), call.n);
     runtime.fence("deltaport: bench gemm");
     if (i >= 2) times.push_back(seconds_since(start));
   }
   return median(times);
+}
+
+double time_alone(Runtime& runtime, const GemmCall& call) {
+  if (call.operands == Dtype::f64) return time_alone<double, double>(runtime, call);
+  if (call.operands == Dtype::f32) return time_alone<float, float>(runtime, call);
+  return call.output == Dtype::f32 ? time_alone<bfloat16, float>(runtime, call)
+                                   : time_alone<bfloat16, bfloat16>(runtime, call);
 }
 
 std::vector<GemmProfile> profile_gemms(Runtime& runtime, const std::vector<GemmCall>& calls) {
@@ -71,9 +79,7 @@ std::vector<GemmProfile> profile_gemms(Runtime& runtime, const std::vector<GemmC
   for (const GemmCall& call : calls) ++counts[call];
   std::vector<GemmProfile> profiles;
   for (const auto& [call, count] : counts) {
-    const double alone = call.element_bytes == sizeof(float) ? time_alone<float>(runtime, call)
-                                                             : time_alone<double>(runtime, call);
-    profiles.push_back({call, count, alone});
+    profiles.push_back({call, count, time_alone(runtime, call)});
   }
   std::sort(profiles.begin(), profiles.end(), [](const GemmProfile& x, const GemmProfile& y) {
     return x.alone_seconds * static_cast<double>(x.count) > y.alone_seconds * static_cast<double>(y.count);
@@ -110,7 +116,7 @@ double StepProfile::gemm_efficiency() const {
   return inside > 0.0 ? gemm_alone_seconds() / inside : 0.0;
 }
 
-StepProfile profile_steps(TrainingRun<float>& run, const Communicator& communicator, std::int64_t warmup,
+StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator, std::int64_t warmup,
                           std::int64_t steps) {
   DELTAPORT_VALIDATE(warmup >= 0 && steps >= 1, ConfigError,
                      "bench needs --warmup >= 0 and --steps >= 1, got ", warmup, " and ", steps);
@@ -167,12 +173,15 @@ std::string table(const StepProfile& profile) {
          profile.gemm_flops() * 1e-9,
          profile.gemm_flops() * 1e-9 / profile.seconds[static_cast<std::size_t>(Work::gemm)],
          profile.gemm_flops() * 1e-9 / profile.gemm_alone_seconds(), 100.0 * profile.gemm_efficiency());
-  append(out, "  %-22s %6s %8s %12s %10s\n", "product (m x n x k)", "op", "per step", "ms alone", "GFLOP/s");
+  append(out, "  %-22s %6s %-19s %8s %12s %10s\n", "product (m x n x k)", "op", "type", "per step",
+         "ms alone", "GFLOP/s");
   for (const GemmProfile& g : profile.gemms) {
     const std::string shape = concat(g.call.m, " x ", g.call.n, " x ", g.call.k);
     const std::string op = std::string(g.call.trans_a == Transpose::yes ? "T" : "N") +
                            (g.call.trans_b == Transpose::yes ? "T" : "N");
-    append(out, "  %-22s %6s %8lld %12.3f %10.1f\n", shape.c_str(), op.c_str(),
+    std::string type(name_of(g.call.operands));
+    if (g.call.output != g.call.operands) type += " -> " + std::string(name_of(g.call.output));
+    append(out, "  %-22s %6s %-19s %8lld %12.3f %10.1f\n", shape.c_str(), op.c_str(), type.c_str(),
            static_cast<long long>(g.count), g.alone_seconds * 1e3, flops(g.call) * 1e-9 / g.alone_seconds);
   }
   return out;

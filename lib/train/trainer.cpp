@@ -8,6 +8,7 @@
 
 #include "config/suggest.hpp"
 #include "deltaport/config/checks.hpp"
+#include "deltaport/config/names.hpp"
 #include "deltaport/config/schema.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/data/metadata.hpp"
@@ -84,7 +85,7 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
       config_(loaded.config),
       signals_(loaded.config.run.dir),
       lock_(lock_run(communicator, loaded.config.run.dir)),
-      run_(communicator, runtime, loaded.config),
+      run_(make_training_run(communicator, runtime, loaded.config)),
       start_(std::chrono::steady_clock::now()) {
   check_allowed_changes(options.allowed_changes);
   communicator.agree([&] {
@@ -95,7 +96,7 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
     bytes_per_token_ = tokenizer == "byte" ? 1.0 : 0.0;
   });
   state_.seed = config_.run.seed;
-  state_.fingerprint = run_.samples().fingerprint();
+  state_.fingerprint = run_->samples().fingerprint();
   state_.config_yaml = loaded.canonical_yaml();
   // Numbered in the order they were merged: two folders may hold files of the same name.
   for (std::size_t i = 0; i < loaded.files.size(); ++i)
@@ -123,14 +124,11 @@ void Trainer::resume(const TrainerOptions& options) {
   }
   const Verify verify = config_.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
   std::optional<LoadedCheckpoint> checkpoint;
-  ParameterSet<float>& parameters = run_.model().parameters();
   const auto check = [&](const LoadedCheckpoint& candidate) { check_belongs(candidate, options); };
   if (from == "auto")
-    checkpoint = resume_training_state(communicator_, runtime_, checkpoint_folder(config_), verify,
-                                       parameters, run_.optimizer(), check);
+    checkpoint = run_->resume(checkpoint_folder(config_), verify, check);
   else
-    checkpoint =
-        load_training_state(communicator_, runtime_, from, verify, parameters, run_.optimizer(), check);
+    checkpoint = run_->load(from, verify, check);
   if (!checkpoint) {
     communicator_.agree([&] {
       if (communicator_.is_root()) train::check_nothing_is_lost(config_.run.dir, checkpoint_folder(config_));
@@ -171,22 +169,22 @@ void Trainer::write_run_files() const {
 
 void Trainer::open_console() {
   const auto steps = config_.train.steps;
-  const auto& plan = run_.plan();
+  const auto& plan = run_->plan();
   console_ =
       std::make_unique<Console>(ConsoleOptions{.bar = config_.logging.progress ? Show::automatic : Show::off,
                                                .total_steps = steps,
                                                .every = config_.logging.every,
                                                .bytes_per_token = bytes_per_token_});
-  const std::int64_t parameters = run_.model().parameters().count();
+  const std::int64_t parameters = run_->parameter_count();
   const auto& model = config_.model;
   console_->banner(
       concat("deltaport ", version, ": ", config_.run.name),
-      {{"model",
-        concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
-               model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size))},
-       {"data",
-        concat(with_thousands(run_.samples().tokens()), " tokens, ", with_thousands(run_.samples().samples()),
-               " samples of ", with_thousands(config_.data.seq_len))},
+      {{"model", concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers,
+                        " layers, hidden ", model.hidden_size, ", vocabulary ",
+                        with_thousands(model.vocab_size), ", ", name_of(config_.train.precision))},
+       {"data", concat(with_thousands(run_->samples().tokens()), " tokens, ",
+                       with_thousands(run_->samples().samples()), " samples of ",
+                       with_thousands(config_.data.seq_len))},
        {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
                        " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
                        config_.data.seq_len)},
@@ -194,7 +192,8 @@ void Trainer::open_console() {
   if (!config_.logging.jsonl) return;
   metrics_ = std::make_unique<MetricsWriter>(
       config_.run.dir + "/metrics.jsonl",
-      RunMetrics{config_.run.name, version, parameters, communicator_.size(), steps, bytes_per_token_},
+      RunMetrics{config_.run.name, version, parameters, communicator_.size(), steps, bytes_per_token_,
+                 std::string(name_of(config_.train.precision))},
       resumed_from_ ? std::optional<std::int64_t>(state_.step) : std::nullopt);
 }
 
@@ -234,7 +233,7 @@ ExitCode Trainer::loop() {
 
 void Trainer::train_step() {
   const auto begin = std::chrono::steady_clock::now();
-  const StepResult result = run_.step(state_.step);
+  const StepResult result = run_->step(state_.step);
   StepMetrics metrics;
   metrics.step = ++state_.step;
   metrics.loss = result.loss;
@@ -248,7 +247,7 @@ void Trainer::train_step() {
   metrics.memory_reserved_bytes = peak_bytes(true);
   runtime_.arena().reset_peak();
 
-  state_.consumed_samples += run_.plan().global_samples;
+  state_.consumed_samples += run_->plan().global_samples;
   state_.lr = result.lr;
   if (result.finite) {
     state_.loss = result.loss;
@@ -271,9 +270,9 @@ void Trainer::train_step() {
 }
 
 void Trainer::evaluate() {
-  if (!run_.has_validation()) return;
+  if (!run_->has_validation()) return;
   const auto begin = std::chrono::steady_clock::now();
-  last_evaluation_ = run_.evaluate();
+  last_evaluation_ = run_->evaluate();
   const EvalMetrics metrics{state_.step, last_evaluation_.loss, last_evaluation_.valid_tokens,
                             seconds_since(begin)};
   record(metrics);
@@ -303,9 +302,7 @@ void Trainer::save(const std::string& why) {
   state_.wall_seconds = earlier_seconds_ + seconds_since(start_);
   RetentionPolicy retention{config_.checkpoint.keep_last, {}};
   if (resumed_from_) retention.loaded_from = *resumed_from_;
-  const SavedCheckpoint saved =
-      save_training_state(communicator_, runtime_, checkpoint_folder(config_), state_,
-                          run_.model().parameters(), run_.optimizer(), retention);
+  const SavedCheckpoint saved = run_->save(checkpoint_folder(config_), state_, retention);
   saved_step_ = state_.step;
   record(CheckpointMetrics{state_.step});
   for (const std::string& warning : saved.warnings)

@@ -50,6 +50,17 @@ LmOptions lm_options(const RunConfig& config) {
   return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation)};
 }
 
+Dtype model_dtype(const RunConfig& config) {
+  return config.train.precision == Precision::bfloat16 ? Dtype::bf16 : Dtype::f32;
+}
+
+std::unique_ptr<AnyTrainingRun> make_training_run(const Communicator& communicator, Runtime& runtime,
+                                                  const RunConfig& config) {
+  if (model_dtype(config) == Dtype::bf16)
+    return std::make_unique<TrainingRun<bfloat16>>(communicator, runtime, config);
+  return std::make_unique<TrainingRun<float>>(communicator, runtime, config);
+}
+
 template <class T>
 TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config)
     : communicator_(communicator), runtime_(runtime), config_(config) {
@@ -143,6 +154,27 @@ EvalResult TrainingRun<T>::evaluate() {
   return result;
 }
 
+template <class T>
+SavedCheckpoint TrainingRun<T>::save(const std::filesystem::path& dir, const TrainingState& state,
+                                     const RetentionPolicy& retention) {
+  return save_training_state(communicator_, runtime_, dir, state, model_->parameters(), *optimizer_,
+                             retention);
+}
+
+template <class T>
+LoadedCheckpoint TrainingRun<T>::load(const std::filesystem::path& path, Verify verify,
+                                      const BelongsCheck& check) {
+  return load_training_state(communicator_, runtime_, path, verify, model_->parameters(), *optimizer_, check);
+}
+
+template <class T>
+std::optional<LoadedCheckpoint> TrainingRun<T>::resume(const std::filesystem::path& dir, Verify verify,
+                                                       const BelongsCheck& check) {
+  return resume_training_state(communicator_, runtime_, dir, verify, model_->parameters(), *optimizer_,
+                               check);
+}
+
+template class TrainingRun<bfloat16>;
 template class TrainingRun<float>;
 template class TrainingRun<double>;
 

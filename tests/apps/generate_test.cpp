@@ -32,9 +32,9 @@ class Generate : public ::testing::Test {
     testing::write_small_run(folder_);
     write_ascii_tokens(folder_ / "train");
   }
-  Outcome train(int vocabulary) const {
+  Outcome train(int vocabulary, const std::string& more = "") const {
     return call(concat("train ", folder_ / "run.yaml", " --train.steps=1 --schedule.warmup=0 --data.valid=[]",
-                       " --model.vocab_size=", vocabulary));
+                       " --model.vocab_size=", vocabulary, more));
   }
   testing::Folder folder_{concat("generate-", ::getpid())};
 };
@@ -47,6 +47,19 @@ TEST_F(Generate, WritesFromARunOrItsCheckpoint) {
   EXPECT_EQ(written.exit_code, 0);
   EXPECT_EQ(written.text.rfind("so: ", 0), 0u) << written.text;
   EXPECT_EQ(call("generate " + folder_ / "run/checkpoints/step-00000001" + more).text, written.text);
+}
+
+TEST_F(Generate, ReadsCheckpointsInBfloat16) {
+  const Outcome trained = train(257, " --train.precision=bfloat16");
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  EXPECT_TRUE(has(trained.text, "bfloat16")) << trained.text;
+  const std::string command =
+      "generate " + folder_ / "run" + " --prompt 'so: ' --tokens 5 --temperature 0 2>/dev/null";
+  const Outcome written = call(command);
+  EXPECT_EQ(written.exit_code, 0);
+  EXPECT_EQ(written.text.rfind("so: ", 0), 0u) << written.text;
+  EXPECT_GT(written.text.size(), 5u);
+  EXPECT_EQ(call(command).text, written.text);
 }
 
 // Ids of the tokenizer's that the model has no row for would be read from beyond its tensors.

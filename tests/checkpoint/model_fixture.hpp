@@ -33,6 +33,7 @@ class SharedFolder {
 /// Parameters of a made-up model and their optimizer.
 template <class T>
 struct Model {
+  using A = Accumulate<T>;
   Runtime runtime;
   ParameterSet<T> parameters;
   std::unique_ptr<AdamW<T>> optimizer;
@@ -44,7 +45,8 @@ struct Model {
                {"layer.1.scale", {}}}) {}
   explicit Model(const std::vector<std::pair<std::string, Shape>>& list) {
     for (const auto& [name, shape] : list)
-      parameters.declare(name, shape, shape.rank() == 2, {Initializer::Kind::normal, 0.1, 0.0});
+      parameters.declare(name, shape, shape.rank() == 2, {Initializer::Kind::normal, 0.1, 0.0},
+                         shape.rank() == 0 ? Kept::exact : Kept::rounded);
     parameters.allocate(runtime);
     parameters.initialize(runtime, 11);
     optimizer = std::make_unique<AdamW<T>>(runtime, parameters, OptimizerConfig{}, 1.0);
@@ -52,35 +54,40 @@ struct Model {
 
   /// One optimizer step with made-up gradients that depend on the step alone.
   void step(unsigned number) {
-    std::vector<T> flat(static_cast<std::size_t>(parameters.flat_size()), T(0));
+    std::vector<A> flat(static_cast<std::size_t>(parameters.flat_size()), A(0));
     std::mt19937 random(number);
     std::normal_distribution<double> normal;
     for (const ParameterInfo& info : parameters.infos())
       for (std::int64_t i = 0; i < info.shape.size(); ++i)
-        flat[static_cast<std::size_t>(info.offset + i)] = static_cast<T>(normal(random));
+        flat[static_cast<std::size_t>(info.offset + i)] = static_cast<A>(normal(random));
     copy_from_host(runtime.compute(), parameters.flat_gradients(), flat.data());
     optimizer->step(runtime, 1e-2, global_norm(runtime, parameters.flat_gradients()));
   }
-  /// Overwrites values and moments with arbitrary bits: NaN, infinities and subnormals among them.
+  /// Overwrites masters and moments with arbitrary bits: NaN, infinities and subnormals among them.
   void fill_with_random_bits(unsigned seed) {
     std::mt19937_64 random(seed);
-    for (const Tensor<T>& flat : {parameters.flat_values(), optimizer->exp_avg(), optimizer->exp_avg_sq()}) {
-      std::vector<T> host(static_cast<std::size_t>(flat.size()), T(0));
+    for (const Tensor<A>& flat : {optimizer->masters(), optimizer->exp_avg(), optimizer->exp_avg_sq()}) {
+      std::vector<A> host(static_cast<std::size_t>(flat.size()), A(0));
       for (const ParameterInfo& info : parameters.infos())
         for (std::int64_t i = 0; i < info.shape.size(); ++i) {
           const std::uint64_t bits = random();
-          std::memcpy(&host[static_cast<std::size_t>(info.offset + i)], &bits, sizeof(T));
+          std::memcpy(&host[static_cast<std::size_t>(info.offset + i)], &bits, sizeof(A));
         }
       copy_from_host(runtime.compute(), flat, host.data());
     }
+    parameters.round_values(runtime);
   }
   /// All bytes that a resumed run must find again.
   std::string bytes() {
     std::string all;
-    for (const Tensor<T>& flat : {parameters.flat_values(), optimizer->exp_avg(), optimizer->exp_avg_sq()}) {
+    const auto append = [&](const auto& flat) {
       const auto host = to_vector(runtime.compute(), flat);
-      all.append(reinterpret_cast<const char*>(host.data()), host.size() * sizeof(T));
-    }
+      all.append(reinterpret_cast<const char*>(host.data()), host.size() * sizeof(host[0]));
+    };
+    append(parameters.flat_values());
+    append(optimizer->masters());
+    append(optimizer->exp_avg());
+    append(optimizer->exp_avg_sq());
     return all + std::to_string(optimizer->updates(runtime));
   }
 

@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <map>
 
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/model_fixture.hpp"
@@ -44,7 +46,7 @@ class TrainingStateTest : public ::testing::Test {
  protected:
   Communicator world = Communicator::world();
 };
-using Types = ::testing::Types<float, double>;
+using Types = ::testing::Types<bfloat16, float, double>;
 TYPED_TEST_SUITE(TrainingStateTest, Types);
 
 TYPED_TEST(TrainingStateTest, RoundTripKeepsEveryBit) {
@@ -81,6 +83,7 @@ TYPED_TEST(TrainingStateTest, FolderHoldsWhatTheHeaderSays) {
   SharedFolder folder(this->world);
   Model<TypeParam> model;
   const auto path = model.save(this->world, folder.path(), 1).path;
+  constexpr bool half = is_half<TypeParam>;
   const int ranks = this->world.size();
   std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -89,11 +92,17 @@ TYPED_TEST(TrainingStateTest, FolderHoldsWhatTheHeaderSays) {
     EXPECT_EQ(weights.metadata().at("format"), "pt");
     for (const TensorEntry& entry : weights.tensors()) {
       names.push_back(entry.name);
-      EXPECT_EQ(entry.dtype, sizeof(TypeParam) == 4 ? FileDtype::f32 : FileDtype::f64);
+      if (half && entry.name != "layer.1.scale")
+        EXPECT_EQ(entry.dtype, FileDtype::bf16) << entry.name;
+      else
+        EXPECT_EQ(entry.dtype, sizeof(TypeParam) == 8 ? FileDtype::f64 : FileDtype::f32) << entry.name;
+      EXPECT_EQ(moments.contains("master." + entry.name), half);
       EXPECT_TRUE(moments.contains("exp_avg." + entry.name));
       EXPECT_TRUE(moments.contains("exp_avg_sq." + entry.name));
     }
-    EXPECT_EQ(moments.tensors().size(), 2 * weights.tensors().size());
+    EXPECT_EQ(moments.tensors().size(), (half ? 3 : 2) * weights.tensors().size());
+    for (const TensorEntry& entry : moments.tensors())
+      EXPECT_EQ(entry.dtype, sizeof(TypeParam) == 8 ? FileDtype::f64 : FileDtype::f32) << entry.name;
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"embed.weight", "layer.0.norm", "layer.0.w", "layer.1.scale"}));
@@ -126,6 +135,62 @@ TYPED_TEST(TrainingStateTest, ResumedStepsEqualStraightOnes) {
   EXPECT_EQ(second.resume(this->world, folder.path())->state.step, 2);
   for (unsigned s = 2; s < 4; ++s) second.step(s);
   EXPECT_EQ(second.bytes(), straight.bytes());
+}
+
+/// Masters of each parameter, by name: layouts of other types may put them elsewhere.
+template <class T>
+std::map<std::string, std::vector<float>> masters(Model<T>& model) {
+  std::map<std::string, std::vector<float>> all;
+  for (std::size_t i = 0; i < model.parameters.infos().size(); ++i)
+    all[model.parameters.infos()[i].name] =
+        to_vector(model.runtime.compute(), model.parameters.master(static_cast<int>(i)));
+  return all;
+}
+
+// The check of the configuration decides whether the precision may change; if it may, nothing is lost either
+// way.
+TEST(TrainingStatePrecision, MastersPassBetweenFloat32AndBfloat16) {
+  const Communicator world = Communicator::world();
+  SharedFolder folder(world);
+  Model<float> single, back;
+  Model<bfloat16> half;
+  single.step(1);
+  half.load(world, single.save(world, folder / "single", 1).path);
+  EXPECT_EQ(masters(half), masters(single));
+  EXPECT_EQ(to_vector(half.runtime.compute(), half.optimizer->exp_avg()),
+            to_vector(single.runtime.compute(), single.optimizer->exp_avg()));
+  const auto values = to_vector(half.runtime.compute(), half.parameters.value(0));
+  const auto wide = to_vector(half.runtime.compute(), half.parameters.master(0));
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i].bits, bfloat16(wide[i]).bits);
+  back.load(world, half.save(world, folder / "half", 1).path);
+  EXPECT_EQ(back.bytes(), single.bytes());
+}
+
+TEST(TrainingStatePrecision, WeightsAloneAreReadAsTheyAre) {
+  const Communicator world = Communicator::world();
+  SharedFolder folder(world);
+  Model<bfloat16> half;
+  half.step(1);
+  half.save(world, folder.path(), 1);
+  Runtime runtime;
+  ParameterSet<bfloat16> inference;
+  for (const ParameterInfo& info : half.parameters.infos())
+    inference.declare(info.name, info.shape, info.decay, info.init, info.kept);
+  inference.allocate(runtime, Purpose::inference);
+  load_weights(runtime, folder.path(), Verify::hashes, inference);
+  EXPECT_EQ(0, std::memcmp(to_vector(runtime.compute(), inference.flat_values()).data(),
+                           to_vector(half.runtime.compute(), half.parameters.flat_values()).data(),
+                           inference.flat_values().bytes()));
+  EXPECT_EQ(to_vector(runtime.compute(), inference.master(3)),
+            to_vector(half.runtime.compute(), half.parameters.master(3)));
+  // A float32 model gets the rounded weights, and exact ones as they are.
+  Model<float> single;
+  load_weights(single.runtime, folder.path(), Verify::sizes, single.parameters);
+  const auto got = to_vector(single.runtime.compute(), single.parameters.value(0));
+  const auto want = to_vector(half.runtime.compute(), half.parameters.value(0));
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], widen(want[i]));
+  EXPECT_EQ(to_vector(single.runtime.compute(), single.parameters.value(3)),
+            to_vector(half.runtime.compute(), half.parameters.master(3)));
 }
 
 class Faults : public ::testing::Test {

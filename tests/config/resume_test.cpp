@@ -23,6 +23,7 @@ TEST(Resume, IdentityKeysAreReported) {
   EXPECT_EQ(differing({}), Paths{});
   EXPECT_EQ(differing({"--train.steps=200"}), Paths{"train.steps"});  // it would bend the schedule
   EXPECT_EQ(differing({"--run.seed=1"}), Paths{"run.seed"});
+  EXPECT_EQ(differing({"--train.precision=bfloat16"}), Paths{"train.precision"});
   EXPECT_EQ(differing({"--data.train=[{path: b}]"}), Paths{"data.train"});
   EXPECT_EQ(differing({"--data.train=[{path: a, weight: 2}]"}), Paths{"data.train"});
   EXPECT_EQ(differing({"--optimizer.betas=[0.9, 0.99]"}), Paths{"optimizer.betas"});

@@ -37,9 +37,10 @@ template <class T>
 void randomise(Runtime& runtime, const ParameterSet<T>& parameters, std::uint64_t seed, double scale) {
   for (std::size_t i = 0; i < parameters.infos().size(); ++i) {
     const ParameterInfo& info = parameters.infos()[i];
-    const auto values = random_values<T>(info.shape.size(), seed ^ stream_of(info.name), scale);
-    copy_from_host(runtime.compute(), parameters.value(static_cast<int>(i)), values.data());
+    const auto values = random_values<Accumulate<T>>(info.shape.size(), seed ^ stream_of(info.name), scale);
+    copy_from_host(runtime.compute(), parameters.master(static_cast<int>(i)), values.data());
   }
+  parameters.round_values(runtime);
 }
 
 template <class T>

@@ -49,10 +49,15 @@ TEST(HybridLmMemory, TheWatchSeesAllocationsAndGlobalFences) {
   ASSERT_FALSE(global_fences.empty());
 }
 
-TEST(HybridLmMemory, SteadyStepsNeitherAllocateNorFenceGlobally) {
+template <class T>
+class HybridLmSteps : public ::testing::Test {};
+using Types = ::testing::Types<bfloat16, float>;
+TYPED_TEST_SUITE(HybridLmSteps, Types);
+
+TYPED_TEST(HybridLmSteps, NeitherAllocateNorFenceGlobally) {
   Runtime runtime;
   const ModelConfig config = small_lm_config(Head::tied);
-  SmallLm<float> lm(runtime, config);
+  SmallLm<TypeParam> lm(runtime, config);
   const DeviceDocuments d(runtime, Documents({0, 33, 150}, config.vocab_size, 1));
   const auto loss = runtime.allocate_zero<double>("loss", Shape{1});
   SavedTensors saved;
@@ -116,18 +121,24 @@ void expect_exact_saved_bytes(const ModelConfig& config, const LmOptions& option
 
 TEST(ModelSize, SavedBytesAreExact) {
   for (const auto implementation :
-       {recurrence::Implementation::portable, recurrence::Implementation::reference})
+       {recurrence::Implementation::portable, recurrence::Implementation::reference,
+        recurrence::Implementation::automatic})
     for (const LayerType type : {LayerType::gdn, LayerType::gdn2, LayerType::attention}) {
       ModelConfig config = small_lm_config(Head::tied);
       config.layer_pattern = {type};
       SCOPED_TRACE(static_cast<int>(type));
       expect_exact_saved_bytes<float>(config, {7, implementation});
+      expect_exact_saved_bytes<bfloat16>(config, {7, implementation});
+      config.linear.chunk_size = 64;  // the only one that `host` does
+      expect_exact_saved_bytes<float>(config, {7, implementation});
+      expect_exact_saved_bytes<bfloat16>(config, {7, implementation});
       config.linear.num_value_heads = 2;
       expect_exact_saved_bytes<double>(config, {7, implementation});
     }
 }
 
-TEST(ModelSize, TotalIsNearTheRealPeak) {
+template <class T>
+void expect_total_near_the_peak() {
   ModelConfig config = small_lm_config(Head::tied);
   config.hidden_size = 64;
   config.intermediate_size = 160;
@@ -139,18 +150,24 @@ TEST(ModelSize, TotalIsNearTheRealPeak) {
       config.vocab_size = vocab;
       Runtime runtime;
       const LmOptions options{256};
-      SmallLm<float> lm(runtime, config, options);
+      SmallLm<T> lm(runtime, config, options);
       const DeviceDocuments d(runtime, Documents({0, 700, 1024}, vocab, 2));
       const std::size_t before = runtime.arena().stats().allocated;
       runtime.arena().reset_peak();
       testing::loss_and_gradients(runtime, lm.model, d);
       const double real = static_cast<double>(runtime.arena().stats().allocated_peak - before);
-      const ActivationSize size = activation_size(config, d.tokens.size(), Dtype::f32, options);
+      const ActivationSize size = activation_size(config, d.tokens.size(), dtype_of<T>, options);
       // Tokens are the caller's.
       const double estimate =
           static_cast<double>(size.saved_bytes() + size.workspace_bytes - 4 * d.tokens.size());
       EXPECT_NEAR(estimate / real, 1.0, 0.15) << static_cast<int>(type) << " " << vocab;
     }
+}
+TEST(ModelSize, TotalIsNearTheRealPeak) {
+  expect_total_near_the_peak<float>();
+}
+TEST(ModelSize, TotalIsNearTheRealPeakInBfloat16) {
+  expect_total_near_the_peak<bfloat16>();
 }
 
 ModelConfig qwen3_5_0_8b() {
@@ -193,7 +210,7 @@ TEST(ModelSize, CountsWhatAModelAllocates) {
 }
 
 TEST(ModelSize, RejectsOtherTypes) {
-  EXPECT_THROW(activation_size(small_lm_config(Head::tied), 8, Dtype::bf16), ConfigError);
+  EXPECT_THROW(activation_size(small_lm_config(Head::tied), 8, Dtype::f16), ConfigError);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ std::uint64_t digest(Runtime& runtime, const Tensor<T>& x) {
   return stream_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
 }
 
-/// One line of digests: loss, hidden states, all gradients of a one-layer model.
+/// Digests of loss, hidden states and all gradients of a one-layer model.
+template <class T>
 std::string model_digest() {
   Runtime runtime;
   ModelConfig config;
@@ -30,12 +31,12 @@ std::string model_digest() {
   config.intermediate_size = 100;
   config.vocab_size = 97;
   config.attention = {4, 2, 32, 0.5, 1e4};
-  ParameterSet<float> parameters;
-  const Embedding<float> embedding(parameters, "embed", config);
-  const RmsNorm<float> norm1(parameters, "norm1", 48, 1e-6), norm2(parameters, "norm2", 48, 1e-6);
-  const AttentionMixer<float> mixer(parameters, "attn", config);
-  const Mlp<float> mlp(parameters, "mlp", config);
-  const LinearCrossEntropy<float> loss(embedding.weight(), 50);
+  ParameterSet<T> parameters;
+  const Embedding<T> embedding(parameters, "embed", config);
+  const RmsNorm<T> norm1(parameters, "norm1", 48, 1e-6), norm2(parameters, "norm2", 48, 1e-6);
+  const AttentionMixer<T> mixer(parameters, "attn", config);
+  const Mlp<T> mlp(parameters, "mlp", config);
+  const LinearCrossEntropy<T> loss(embedding.weight(), 50);
   parameters.allocate(runtime);
   randomise(runtime, parameters, 1, 0.2);
   const std::int32_t tokens = 333;
@@ -50,7 +51,7 @@ std::string model_digest() {
   const auto h = norm2.forward_residual(context, x, y);
   const auto z = mlp.forward(context, h.normalised);
   const auto sum = runtime.allocate_zero<double>("loss", Shape{1});
-  Tensor<float> d;
+  Tensor<T> d;
   loss.forward_backward(context, z, tokens_device, 0.01, sum, d);
   const auto dh = norm2.backward(context, mlp.backward(context, d));
   const auto dx = norm1.backward(context, mixer.backward(context, dh, sequences), dh);
@@ -61,7 +62,7 @@ std::string model_digest() {
 
 TEST(ThreadCount, child) {
   if (std::getenv("DELTAPORT_TEST_DIGEST") == nullptr) GTEST_SKIP() << "run by the test below";
-  std::printf("digest %s\n", model_digest().c_str());
+  std::printf("digest %s %s\n", model_digest<float>().c_str(), model_digest<bfloat16>().c_str());
 }
 
 std::string run_child(int threads) {

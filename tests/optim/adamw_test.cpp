@@ -207,6 +207,71 @@ TYPED_TEST(AdamWTest, CountOfUpdatesCanBeRestored) {
   EXPECT_EQ(straight.values(), resumed.values());
 }
 
+// bfloat16 parameters, one of them exact: their masters take the very steps of a float32 model, and the
+// values are the masters rounded to nearest even.
+TEST(AdamWBfloat16, MastersAreThoseOfFloat32AndValuesTheirRounding) {
+  Runtime runtime;
+  const auto declare = [](auto& set) {
+    set.declare("w", Shape{13, 11}, true, {Initializer::Kind::normal, 0.5, 0});
+    set.declare("exact", Shape{70}, false, {Initializer::Kind::normal, 0.5, 0}, Kept::exact);
+    set.declare("norm", Shape{65}, false, {Initializer::Kind::ones, 0, 0});
+  };
+  ParameterSet<bfloat16> half;
+  ParameterSet<float> single;
+  declare(half);
+  declare(single);
+  half.allocate(runtime);
+  single.allocate(runtime);
+  half.initialize(runtime, 5);
+  single.initialize(runtime, 5);
+  AdamW<bfloat16> half_optimizer(runtime, half, config, 0.9);
+  AdamW<float> optimizer(runtime, single, config, 0.9);
+  ASSERT_EQ(half.flat_size(), single.flat_size());
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (int step = 0; step < 5; ++step) {
+    std::vector<float> gradients(static_cast<std::size_t>(half.flat_size()), 0.0f);
+    for (const ParameterInfo& info : half.infos())
+      for (std::int64_t i = 0; i < info.shape.size(); ++i)
+        gradients[static_cast<std::size_t>(info.offset + i)] = normal(random);
+    copy_from_host(runtime.compute(), half.flat_gradients(), gradients.data());
+    copy_from_host(runtime.compute(), single.flat_gradients(), gradients.data());
+    half_optimizer.step(runtime, 1e-2, global_norm(runtime, half.flat_gradients()));
+    optimizer.step(runtime, 1e-2, global_norm(runtime, single.flat_gradients()));
+  }
+  const auto masters = to_vector(runtime.compute(), half.flat_masters());
+  EXPECT_EQ(masters, to_vector(runtime.compute(), single.flat_values()));
+  EXPECT_EQ(to_vector(runtime.compute(), half_optimizer.exp_avg_sq()),
+            to_vector(runtime.compute(), optimizer.exp_avg_sq()));
+  const auto values = to_vector(runtime.compute(), half.flat_values());
+  ASSERT_EQ(values.size(), static_cast<std::size_t>(half.flat_size() - 128));
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i].bits, bfloat16(masters[i]).bits) << i;
+}
+
+// An update far below the last place of a bfloat16 weight is not lost: it is the reason for masters.
+TEST(AdamWBfloat16, SmallUpdatesAddUp) {
+  Runtime runtime;
+  ParameterSet<bfloat16> set;
+  set.declare("w", Shape{64}, false, {Initializer::Kind::ones, 0, 0});
+  set.allocate(runtime);
+  set.initialize(runtime, 1);
+  AdamW<bfloat16> optimizer(runtime, set, config, 0.0);
+  const std::vector<float> gradients(64, 1.0f);
+  copy_from_host(runtime.compute(), set.flat_gradients(), gradients.data());
+  const auto norm = global_norm(runtime, set.flat_gradients());
+  for (int step = 0; step < 200; ++step)
+    optimizer.step(runtime, 1e-4, norm);  // each 1e-4, of 2^-8 for a last place
+  EXPECT_NEAR(widen(to_vector(runtime.compute(), set.flat_values())[0]), 1.0f - 0.02f, 0x1p-9);
+}
+
+TEST(AdamWBfloat16, NeedsMasters) {
+  Runtime runtime;
+  ParameterSet<bfloat16> set;
+  set.declare("w", Shape{64}, false, {});
+  set.allocate(runtime, Purpose::inference);
+  EXPECT_THROW(AdamW<bfloat16>(runtime, set, config, 0.0), Error);
+}
+
 int fences = 0;
 void count_fence(const char*, const std::uint32_t, std::uint64_t*) {
   ++fences;

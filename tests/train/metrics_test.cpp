@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "deltaport/core/error.hpp"
+#include "deltaport/train/report.hpp"
 
 namespace deltaport {
 namespace {
@@ -79,6 +80,17 @@ TEST_F(Metrics, ReadsBackToTheLastBit) {
   EXPECT_EQ(read.memory_reserved_bytes, written.memory_reserved_bytes);
   ASSERT_EQ(history.evaluations.size(), 1u);
   EXPECT_EQ(history.evaluations[0].loss, 5.5);
+}
+
+TEST_F(Metrics, SaysThePrecisionWhereItIsKnown) {
+  RunMetrics run = run_;
+  run.precision = "bfloat16";
+  { const MetricsWriter writer(path_, run); }
+  EXPECT_EQ(read_metrics(path_).run.precision, "bfloat16");
+  EXPECT_NE(text().find("\"bytes_per_token\":1,\"precision\":\"bfloat16\"}"), std::string::npos) << text();
+  EXPECT_NE(report_text(read_metrics(path_)).find("bfloat16"), std::string::npos);
+  { const MetricsWriter writer(path_, run_); }  // as earlier releases wrote it
+  EXPECT_EQ(read_metrics(path_).run.precision, "");
 }
 
 TEST_F(Metrics, LinesAreStable) {

@@ -6,6 +6,9 @@
 #include <limits>
 
 #include "config/support.hpp"
+#include "deltaport/model/hybrid_lm.hpp"
+#include "deltaport/optim/adamw.hpp"
+#include "deltaport/train/training_run.hpp"
 
 namespace deltaport {
 namespace {
@@ -76,6 +79,64 @@ TEST(RunPlan, MoreThanCanBeCountedIsAnError) {
                                       "--train.global_batch_tokens=2130706432", "--model.hidden_size=8",
                                       "--model.intermediate_size=16777216", "--model.num_hidden_layers=64"})),
                   "2^55 bytes"));
+}
+
+std::int64_t entry(const RunPlan& plan, const std::string& name) {
+  for (const SizeEntry& e : plan.static_memory)
+    if (e.component == name) return e.amount;
+  return 0;
+}
+
+/// What the arena holds under names that begin so.
+std::int64_t held(Runtime& runtime, const std::string& name) {
+  std::int64_t bytes = 0;
+  for (const ArenaBlock& block : runtime.arena().live_blocks())
+    if (block.name.rfind(name, 0) == 0) bytes += static_cast<std::int64_t>(block.bytes);
+  return bytes;
+}
+
+template <class T>
+void expect_static_memory(const RunConfig& config, const std::string& weights) {
+  const RunPlan plan = make_plan(config, 1);
+  Runtime runtime;
+  HybridLm<T> model(config.model, lm_options(config));
+  model.parameters().allocate(runtime);
+  const AdamW<T> optimizer(runtime, model.parameters(), config.optimizer, 1.0);
+  constexpr std::int64_t rounding = 256;  // of a block
+  EXPECT_NEAR(static_cast<double>(entry(plan, weights)), static_cast<double>(held(runtime, "parameters")),
+              rounding);
+  EXPECT_NEAR(static_cast<double>(entry(plan, "master weights (float32)")),
+              static_cast<double>(held(runtime, "master weights")), rounding);
+  EXPECT_NEAR(static_cast<double>(entry(plan, "gradients (float32)")),
+              static_cast<double>(held(runtime, "gradients")), rounding);
+  EXPECT_NEAR(static_cast<double>(entry(plan, "AdamW moments (2 x float32)")),
+              static_cast<double>(held(runtime, "optimizer exp_avg")), 2 * rounding);
+  EXPECT_GT(held(runtime, "parameters"), 1000);
+}
+
+TEST(RunPlan, StaticMemoryIsWhatARunAllocates) {
+  expect_static_memory<float>(config_of(), "weights (float32)");
+  expect_static_memory<bfloat16>(config_of({"--train.precision=bfloat16"}), "weights (bfloat16)");
+}
+
+// 2 + 4 bytes a weight instead of 4, and activations about half as large: what is kept in float32 beside them
+// is little.
+TEST(RunPlan, Bfloat16TradesMastersForActivations) {
+  const RunPlan single = make_plan(config_of(), 1),
+                half = make_plan(config_of({"--train.precision=bfloat16"}), 1);
+  EXPECT_EQ(half.parameter_count, single.parameter_count);
+  EXPECT_EQ(entry(half, "master weights (float32)"), entry(single, "weights (float32)"));
+  EXPECT_EQ(entry(half, "gradients (float32)"), entry(single, "gradients (float32)"));
+  EXPECT_NEAR(static_cast<double>(entry(half, "weights (bfloat16)")) /
+                  static_cast<double>(entry(single, "weights (float32)")),
+              0.5, 0.01);
+  const double saved = static_cast<double>(half.activations.saved_bytes()) /
+                       static_cast<double>(single.activations.saved_bytes());
+  EXPECT_GT(saved, 0.5);
+  EXPECT_LT(saved, 0.56);
+  const std::string text = plan_text(half, config_of({"--train.precision=bfloat16"}), 0.0);
+  EXPECT_TRUE(has(text, "weights (bfloat16)"));
+  EXPECT_TRUE(has(text, "master weights (float32)"));
 }
 
 TEST(RunPlan, TotalsAreSums) {

@@ -13,7 +13,8 @@ namespace {
 using testing::Folder;
 
 struct Bits {
-  std::vector<float> weights, exp_avg, exp_avg_sq;
+  std::vector<float> masters, exp_avg, exp_avg_sq;
+  std::vector<std::uint16_t> halves;  // the weights of a run in bfloat16
   std::int64_t updates = 0;
   double validation = 0.0;
   bool operator==(const Bits&) const = default;
@@ -24,12 +25,21 @@ ExitCode run_job(const LoadedConfig& loaded, Bits* bits = nullptr, const Trainer
   Runtime runtime;
   Trainer trainer(Communicator::world(), runtime, loaded, options);
   const ExitCode code = trainer.run();
+  const auto read = [&](auto& training) {
+    bits->masters = to_vector(runtime.compute(), training.optimizer().masters());
+    bits->exp_avg = to_vector(runtime.compute(), training.optimizer().exp_avg());
+    bits->exp_avg_sq = to_vector(runtime.compute(), training.optimizer().exp_avg_sq());
+    bits->updates = training.optimizer().updates(runtime);
+    bits->validation = trainer.last_evaluation().loss;
+  };
   if (bits != nullptr) {
-    auto& training = trainer.training();
-    *bits = {to_vector(runtime.compute(), training.model().parameters().flat_values()),
-             to_vector(runtime.compute(), training.optimizer().exp_avg()),
-             to_vector(runtime.compute(), training.optimizer().exp_avg_sq()),
-             training.optimizer().updates(runtime), trainer.last_evaluation().loss};
+    if (auto* half = dynamic_cast<TrainingRun<bfloat16>*>(&trainer.training())) {
+      read(*half);
+      for (const bfloat16 value : to_vector(runtime.compute(), half->model().parameters().flat_values()))
+        bits->halves.push_back(value.bits);
+    } else {
+      read(dynamic_cast<TrainingRun<float>&>(trainer.training()));
+    }
   }
   return code;
 }
@@ -87,6 +97,53 @@ TEST_F(TrainerTest, ResumingAtAnyStepEqualsAStraightRun) {
       EXPECT_EQ(metrics[s].loss, straight_metrics[s].loss);
     }
   }
+}
+
+TEST_F(TrainerTest, Bfloat16RunsResumeWithTheSameBits) {
+  Bits straight, stopped, resumed;
+  const std::vector<std::string> common = {"--train.precision=bfloat16", "--train.steps=5",
+                                           "--checkpoint.every=3"};
+  auto arguments = common;
+  arguments.push_back(run_dir("run"));
+  EXPECT_EQ(run_job(config(arguments), &straight), ExitCode::success);
+  EXPECT_FALSE(straight.halves.empty());
+  Communicator::world().barrier();
+  if (Communicator::world().is_root()) {
+    std::filesystem::create_directories(*folder_ / "again/checkpoints");
+    std::filesystem::copy(*folder_ / "run/checkpoints/step-00000003",
+                          *folder_ / "again/checkpoints/step-00000003",
+                          std::filesystem::copy_options::recursive);
+  }
+  Communicator::world().barrier();
+  arguments = common;
+  arguments.push_back(run_dir("again"));
+  arguments.push_back("--checkpoint.resume=auto");
+  EXPECT_EQ(run_job(config(arguments), &resumed), ExitCode::success);
+  EXPECT_EQ(resumed, straight);
+  EXPECT_EQ(read_metrics(*folder_ / "again/metrics.jsonl").run.precision, "bfloat16");
+}
+
+TEST_F(TrainerTest, ThePrecisionMayChangeOnlyByName) {
+  const std::vector<std::string> common = {run_dir("run"), "--train.steps=3", "--schedule.warmup=1"};
+  auto single = common, half = common;
+  single.insert(single.end(), {"--checkpoint.every=2"});
+  half.insert(half.end(), {"--train.precision=bfloat16", "--checkpoint.resume=auto"});
+  Bits before, after;
+  EXPECT_EQ(run_job(config(single), &before), ExitCode::success);
+  try {
+    run_job(config(half));
+    FAIL() << "no exception";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
+    EXPECT_NE(std::string(e.what()).find("train.precision: \"float32\" in the checkpoint, \"bfloat16\" now"),
+              std::string::npos)
+        << e.what();
+  }
+  // The float32 weights become the masters, and back again.
+  EXPECT_EQ(run_job(config(half), &after, {{"train.precision"}}), ExitCode::success);
+  EXPECT_EQ(after.masters, before.masters);
+  EXPECT_EQ(after.exp_avg_sq, before.exp_avg_sq);
+  EXPECT_FALSE(after.halves.empty());
 }
 
 TEST_F(TrainerTest, StopFileEndsWithACheckpointAndResumeFinishes) {

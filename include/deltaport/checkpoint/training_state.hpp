@@ -62,8 +62,9 @@ struct LoadedCheckpoint {
 /// earlier ones untouched:
 ///
 ///   manifest.json                          files with sizes and hashes, tensors with types, shapes and files
-///   model-00001-of-0000N.safetensors       parameters by name, in T
-///   optim-00001-of-0000N.safetensors       exp_avg.<name> and exp_avg_sq.<name>
+///   model-00001-of-0000N.safetensors       parameters by name, in T (exact ones in Accumulate<T>)
+///   optim-00001-of-0000N.safetensors       exp_avg.<name> and exp_avg_sq.<name>; where T is bfloat16 also the
+///                                          float32 master.<name>
 ///   state.json, config/, COMMIT            COMMIT (empty) is written last
 ///
 /// Afterwards `dir`/latest names it and older ones are removed as `retention` says. Collective; all ranks
@@ -84,7 +85,9 @@ using BelongsCheck = std::function<void(const LoadedCheckpoint&)>;
 /// Loads one checkpoint folder, or the newest usable one when `path` is a folder of checkpoints. Works for
 /// any number of ranks, whatever number saved it. Collective. All ranks throw the same error (exit code 5)
 /// when there is none, when it is damaged, and when its tensors are not those of the model: every missing,
-/// unknown or differing one is named.
+/// unknown or differing one is named. Weights come from the masters, of which the checkpoint's own bfloat16
+/// weights are the rounded values, so a checkpoint in float32 can be loaded in bfloat16 and the other way
+/// round; the check decides whether it may.
 template <class T>
 LoadedCheckpoint load_training_state(const Communicator& comm, Runtime& runtime,
                                      const std::filesystem::path& path, Verify verify,
@@ -110,8 +113,9 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 /// State and configuration of a checkpoint folder, tensors left out. Not collective.
 TrainingState read_training_state(const std::filesystem::path& checkpoint);
 
-/// Loads the parameters alone, for evaluation and generation; other float types are converted. `path` as in
-/// resolve_checkpoint. Returns the folder used. Not collective.
+/// Loads the parameters alone, for evaluation and generation; other float types are converted (masters, where
+/// there are any, take the values as the file has them). `path` as in resolve_checkpoint. Returns the folder
+/// used. Not collective.
 template <class T>
 std::filesystem::path load_weights(Runtime& runtime, const std::filesystem::path& path, Verify verify,
                                    const ParameterSet<T>& parameters);

@@ -15,6 +15,8 @@ std::span<const std::string_view> names_of();
 template <>
 std::span<const std::string_view> names_of<LayerType>();
 template <>
+std::span<const std::string_view> names_of<Precision>();
+template <>
 std::span<const std::string_view> names_of<OnNonFinite>();
 template <>
 std::span<const std::string_view> names_of<ScheduleName>();

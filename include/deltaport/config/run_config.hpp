@@ -62,10 +62,15 @@ struct DataConfig {
   bool shuffle = true;
 };
 
+/// Type of weights and activations. With bfloat16, master weights, gradients, moments and every sum stay
+/// float32.
+enum class Precision { float32, bfloat16 };
+
 enum class OnNonFinite { stop, skip };
 
 struct TrainConfig {
   std::int64_t steps = 100;
+  Precision precision = Precision::float32;
   std::int64_t global_batch_tokens = 8192;  ///< input tokens of one optimizer step over all ranks
   std::int64_t micro_batch = 1;             ///< samples per forward and backward of one rank
   double grad_clip = 1.0;                   ///< global-norm limit; 0 switches clipping off

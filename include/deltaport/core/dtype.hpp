@@ -147,4 +147,10 @@ inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 template <class T>
 using Accumulate = typename DtypeOf<T>::accumulate;
 
+/// A value in the type that arithmetic is done in; exact.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION Accumulate<T> widen(T x) {
+  return static_cast<Accumulate<T>>(x);
+}
+
 }  // namespace deltaport

@@ -5,8 +5,8 @@
 #include "deltaport/model/column_slice.hpp"
 
 /// Output norm of the GDN and GDN2 mixers, per value head: y = w (x / sqrt(mean x^2 + eps)) silu(z), the
-/// weight not zero-centred (it starts at ones). Statistics in the accumulation type; enqueue-only; no
-/// atomics.
+/// weight not zero-centred (it starts at ones). Weight and statistics in the accumulation type; enqueue-only;
+/// no atomics.
 namespace deltaport {
 
 template <class T>
@@ -18,7 +18,7 @@ struct GatedNormResult {
 /// x [T, HV, V]; z: HV V columns of T tokens; weight [V]. Throws ShapeError naming the argument.
 template <class T>
 GatedNormResult<T> gated_norm_forward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
-                                      const Tensor<T>& weight, double eps);
+                                      const Tensor<Accumulate<T>>& weight, double eps);
 
 template <class T>
 struct GatedNormGradients {
@@ -30,8 +30,8 @@ struct GatedNormGradients {
 /// Gradients for dy [T, HV V]; writes dz (HV V columns), ADDS to dweight [V]. x, z, rstd are the forward's.
 template <class T>
 GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
-                                          const Tensor<T>& weight, const Tensor<Accumulate<T>>& rstd,
-                                          const Tensor<T>& dy, const ColumnSlice<T>& dz,
-                                          const Tensor<T>& dweight);
+                                          const Tensor<Accumulate<T>>& weight,
+                                          const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dy,
+                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight);
 
 }  // namespace deltaport

@@ -5,9 +5,9 @@
 #include "deltaport/model/column_slice.hpp"
 #include "deltaport/model/qkv_conv.hpp"
 
-/// From projections to the gates of the recurrences. Log decays are kept in the accumulation type. Everything
-/// is enqueued on the compute stream; weight gradients are sums over blocks of tokens in a fixed order and
-/// are ADDED.
+/// From projections to the gates of the recurrences. Log decays, A_log and dt_bias are kept in the
+/// accumulation type. Everything is enqueued on the compute stream; weight gradients are sums over blocks of
+/// tokens in a fixed order and are ADDED.
 namespace deltaport {
 
 template <class T>
@@ -19,14 +19,15 @@ struct GdnGates {
 /// b and a: HV columns each of T tokens. a_log, dt_bias [HV]. Throws ShapeError naming the argument.
 template <class T>
 GdnGates<T> gdn_gates_forward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnSlice<T>& a,
-                              const Tensor<T>& a_log, const Tensor<T>& dt_bias);
+                              const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias);
 
 /// Writes db and da (HV columns each), adds to da_log and ddt_bias. dg, dbeta hold [T, HV] elements.
 template <class T>
 void gdn_gates_backward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnSlice<T>& a,
-                        const Tensor<T>& a_log, const Tensor<T>& dt_bias, const Tensor<Accumulate<T>>& dg,
-                        const Tensor<Accumulate<T>>& dbeta, const ColumnSlice<T>& db,
-                        const ColumnSlice<T>& da, const Tensor<T>& da_log, const Tensor<T>& ddt_bias);
+                        const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias,
+                        const Tensor<Accumulate<T>>& dg, const Tensor<Accumulate<T>>& dbeta,
+                        const ColumnSlice<T>& db, const ColumnSlice<T>& da,
+                        const Tensor<Accumulate<T>>& da_log, const Tensor<Accumulate<T>>& ddt_bias);
 
 template <class T>
 struct Gdn2Gates {
@@ -39,8 +40,8 @@ struct Gdn2Gates {
 /// a_log [H], dt_bias [H K]. g and b have key heads: value heads of a group share them.
 template <class T>
 Gdn2Gates<T> gdn2_gates_forward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& f,
-                                const ColumnSlice<T>& b, const ColumnSlice<T>& w, const Tensor<T>& a_log,
-                                const Tensor<T>& dt_bias);
+                                const ColumnSlice<T>& b, const ColumnSlice<T>& w,
+                                const Tensor<Accumulate<T>>& a_log, const Tensor<Accumulate<T>>& dt_bias);
 
 /// Gradients of the gates, as gdn2_backward returns them.
 template <class T>
@@ -54,9 +55,9 @@ struct Gdn2GateGradients {
 /// `w` are the gates that forward returned; f its projection.
 template <class T>
 void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& f, const Tensor<T>& b,
-                         const Tensor<T>& w, const Tensor<T>& a_log, const Tensor<T>& dt_bias,
-                         const Gdn2GateGradients<T>& gradients, const ColumnSlice<T>& df,
-                         const ColumnSlice<T>& db, const ColumnSlice<T>& dw, const Tensor<T>& da_log,
-                         const Tensor<T>& ddt_bias);
+                         const Tensor<T>& w, const Tensor<Accumulate<T>>& a_log,
+                         const Tensor<Accumulate<T>>& dt_bias, const Gdn2GateGradients<T>& gradients,
+                         const ColumnSlice<T>& df, const ColumnSlice<T>& db, const ColumnSlice<T>& dw,
+                         const Tensor<Accumulate<T>>& da_log, const Tensor<Accumulate<T>>& ddt_bias);
 
 }  // namespace deltaport

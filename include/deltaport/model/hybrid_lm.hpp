@@ -38,8 +38,9 @@ struct DecodeState {
 ///
 /// T tokens of packed documents are one flat run; `sequences` says where documents begin. tokens and labels
 /// are int32 [T] in the execution space's memory; label -100 is ignored. All work is enqueued on the
-/// runtime's compute stream; activations come from its arena and are gone when the call returns. T is float
-/// or double. Call parameters().allocate() and initialize() before anything that computes.
+/// runtime's compute stream; activations come from its arena and are gone when the call returns. T, the type of
+/// weights and activations, is bfloat16, float or double; logits, loss, gradients of parameters and every sum are
+/// Accumulate<T>. Call parameters().allocate() and initialize() before anything that computes.
 template <class T>
 class HybridLm {
  public:
@@ -67,13 +68,14 @@ class HybridLm {
   /// Backward of hidden() for its gradient [T, D].
   void hidden_backward(Context& context, const Tensor<T>& d_hidden, const Sequences& sequences);
   /// All logits [T, vocab]: for small inputs only.
-  Tensor<T> logits(Context& context, const Tensor<std::int32_t>& tokens, const Sequences& sequences);
+  Tensor<Accumulate<T>> logits(Context& context, const Tensor<std::int32_t>& tokens,
+                               const Sequences& sequences);
 
   /// State of N sequences before their first token, with room for `capacity` tokens each (attention layers
   /// only).
   DecodeState<T> make_decode_state(Runtime& runtime, std::int64_t sequences, std::int64_t capacity) const;
   /// One token of each sequence, int32 [N] -> logits [N, vocab]; moves the state on.
-  Tensor<T> step(Runtime& runtime, const Tensor<std::int32_t>& tokens, DecodeState<T>& state);
+  Tensor<Accumulate<T>> step(Runtime& runtime, const Tensor<std::int32_t>& tokens, DecodeState<T>& state);
 
  private:
   struct Layer {

@@ -9,8 +9,9 @@ namespace deltaport {
 
 /// Output layer and cross-entropy in one: logits = hidden W^T, loss = sum over valid tokens of
 /// log(sum exp(logits)) - logits[label]. Works through chunks of tokens, so that no more than `chunk_tokens`
-/// rows of logits ever exist; gradients are formed in the same pass, in place of the logits. Rows of losses
-/// are summed in double in a fixed order. Everything is enqueued on the compute stream.
+/// rows of logits ever exist; gradients are formed in the same pass, in place of the logits. Logits and softmax are
+/// Accumulate<T>, gradients are rounded to T for the products. Rows of losses are summed in double in a fixed
+/// order. Everything is enqueued on the compute stream.
 ///
 /// Labels are on the device and cannot be refused here: a label outside [0, vocab) other than -100 makes the
 /// loss NaN.
@@ -33,13 +34,13 @@ class LinearCrossEntropy {
                 const Tensor<double>& loss_sum) const;
 
   /// All logits of hidden [rows, hidden] as [rows, vocab]: for sampling, where rows are few.
-  Tensor<T> logits(Runtime& runtime, const Tensor<T>& hidden) const;
+  Tensor<Accumulate<T>> logits(Runtime& runtime, const Tensor<T>& hidden) const;
 
  private:
   void validate(const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
                 const Tensor<double>& loss_sum) const;
   /// Gradients only where d_hidden is given.
-  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels, T scale,
+  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels, Accumulate<T> scale,
            const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const;
   Parameter<T> weight_;
   std::int64_t chunk_tokens_;

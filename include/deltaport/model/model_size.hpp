@@ -35,7 +35,7 @@ struct ActivationSize {
 
   std::int64_t saved_bytes() const;
 };
-/// `tokens` of one micro-batch, values of `dtype` (f32 or f64; ConfigError otherwise).
+/// `tokens` of one micro-batch, values of `dtype` (bf16, f32 or f64; ConfigError otherwise).
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
                                const LmOptions& options = {});
 

@@ -49,7 +49,7 @@ template <class T>
 void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
                        const Tensor<T>& weight, const Tensor<std::int32_t>& positions,
                        const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dq, const Tensor<T>& dk,
-                       const Tensor<T>& dv, const ColumnSlice<T>& dx, const Tensor<T>& dweight);
+                       const Tensor<T>& dv, const ColumnSlice<T>& dx, const Tensor<Accumulate<T>>& dweight);
 
 /// One token of each of N sequences. x: the channels of N tokens. state [N, channels, W - 1] holds the tokens
 /// before, oldest first (zeros at the start of a document), and is moved on in place. Results as for T = N

@@ -18,8 +18,9 @@ namespace deltaport {
 ///   m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g^2
 ///   w = w - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) - lr weight_decay w
 ///
-/// The last term applies to parameters with ParameterInfo::decay only. Moments and master weights are
-/// Accumulate<T>: where that is T itself, the parameters are the masters. T is float or double.
+/// The last term applies to parameters with ParameterInfo::decay only. Gradients, moments and the weights w are
+/// Accumulate<T>: the parameters' masters. Where T is bfloat16 the same pass rounds the new masters to the values that
+/// layers compute with (to nearest even). T is bfloat16, float or double.
 template <class T>
 class AdamW {
  public:
@@ -40,11 +41,11 @@ class AdamW {
   /// Sets t, for resuming. Fences the compute stream.
   void set_updates(Runtime& runtime, std::int64_t updates);
 
-  /// First and second moments, laid out like ParameterSet::flat_values().
+  /// First and second moments, laid out like ParameterSet::flat_masters().
   const Tensor<State>& exp_avg() const { return exp_avg_; }
   const Tensor<State>& exp_avg_sq() const { return exp_avg_sq_; }
-  /// Master weights in the same layout; shares memory with the parameters where State is T.
-  const Tensor<State>& masters() const { return masters_; }
+  /// ParameterSet::flat_masters(), in the same layout.
+  const Tensor<State>& masters() const { return parameters_->flat_masters(); }
 
   /// What changes from step to step, kept on the device so that a captured step need not be captured again.
   struct Scalars {
@@ -63,7 +64,6 @@ class AdamW {
   const ParameterSet<T>* parameters_;
   OptimizerConfig config_;
   double grad_clip_;
-  Tensor<State> masters_;
   Tensor<State> exp_avg_;
   Tensor<State> exp_avg_sq_;
   Tensor<std::uint8_t> decay_flags_;  // [flat_size / 64]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+
+#include "deltaport/core/dtype.hpp"
 
 namespace deltaport::recurrence {
 
@@ -53,5 +56,10 @@ struct Options {
   BetaActivation beta = BetaActivation::plain;
   WriteGate write_gate = WriteGate::plain;  ///< GDN2 only
 };
+
+/// The implementation that a chunked call gets for values of `dtype` with these head dimensions: the one that options
+/// name, or what `automatic` stands for in this build.
+Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options);
 
 }  // namespace deltaport::recurrence

@@ -18,7 +18,7 @@ struct RunPlan {
   std::int64_t micro_batches = 0;  ///< per rank and step
   std::int64_t tokens_per_step = 0;
   std::int64_t total_tokens = 0;
-  std::vector<SizeEntry> static_memory;  ///< weights, gradients, moments
+  std::vector<SizeEntry> static_memory;  ///< weights, masters, gradients, moments
   ActivationSize activations;
 
   std::int64_t static_bytes() const;

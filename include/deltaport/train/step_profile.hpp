@@ -38,7 +38,7 @@ struct StepProfile {
 
 /// Runs `warmup` steps, then `steps` without and `steps` with the work timer, interleaved, then every product
 /// shape alone. Collective. Training state changes. Throws ConfigError unless warmup >= 0 and steps >= 1.
-StepProfile profile_steps(TrainingRun<float>& run, const Communicator& communicator, std::int64_t warmup,
+StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator, std::int64_t warmup,
                           std::int64_t steps);
 
 /// The profile as an aligned text table.

@@ -47,7 +47,7 @@ class Trainer {
   /// be written (a full disk) do not end a run: the console warns at the first and at the end.
   ExitCode run();
 
-  TrainingRun<float>& training() { return run_; }
+  AnyTrainingRun& training() { return *run_; }
   std::int64_t steps_done() const { return state_.step; }
   const EvalResult& last_evaluation() const { return last_evaluation_; }
 
@@ -71,7 +71,7 @@ class Trainer {
   const RunConfig& config_;
   SignalWatch signals_;                   // before the data: a signal while loading counts
   std::unique_ptr<train::RunLock> lock_;  // rank 0
-  TrainingRun<float> run_;
+  std::unique_ptr<AnyTrainingRun> run_;
   TrainingState state_;
   double bytes_per_token_ = 0.0;
   std::optional<std::string> resumed_from_;
