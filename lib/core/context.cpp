@@ -4,6 +4,7 @@
 #include <set>
 
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/core/segments.hpp"
 
 namespace deltaport {
 
@@ -53,6 +54,12 @@ void SavedTensors::clear() {
   while (!entries_.empty()) entries_.pop_back();
   groups_.clear();
   open_ = -1;
+}
+
+AnyTensors run_segment(Context& context, SegmentLevel level, const std::string& name, AnyTensors inputs,
+                       const AnyTensors& accumulated, const SegmentBody& body) {
+  if (context.segments == nullptr || !context.training()) return body(std::move(inputs));
+  return context.segments->run(level, name, std::move(inputs), accumulated, context.saved, body);
 }
 
 Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens) {

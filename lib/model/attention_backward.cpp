@@ -132,10 +132,10 @@ void attention_backward(Runtime& runtime, const AttentionShape& shape, const Seq
                                 sequences.sequence_of.data()};
   const AttentionInputs<T> in{shape, tasks, tiles.slots(), q, k, v, logsumexp, delta, d_o};
   const std::size_t scratch = AttentionInputs<T>::scratch_elements * sizeof(T) + 64;
-  Kokkos::parallel_for("deltaport: attention dq",
+  enqueue_kernel("deltaport: attention dq",
                        attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
                        QueryGradient<T>{in, dq});
-  Kokkos::parallel_for("deltaport: attention dk dv",
+  enqueue_kernel("deltaport: attention dk dv",
                        attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch),
                        KeyValueGradient<T>{in, dk, dv});
 }

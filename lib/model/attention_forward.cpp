@@ -94,7 +94,7 @@ void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequ
   const AttentionTaskList tasks{shape.heads, tiles.start.data(), sequences.cu_seqlens.data(),
                                 sequences.sequence_of.data()};
   using Kernel = AttentionForward<T>;
-  Kokkos::parallel_for("deltaport: attention forward",
+  enqueue_kernel("deltaport: attention forward",
                        attention_policy(runtime.compute(), tiles.slots() * shape.heads,
                                         Kernel::scratch_elements * sizeof(T) + 64),
                        Kernel{shape, tasks, tiles.slots(), q, k, v, o, logsumexp});

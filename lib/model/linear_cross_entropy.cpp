@@ -79,7 +79,7 @@ template <class T>
 struct CrossEntropyRow {
   std::int64_t vocab;
   Want want;
-  T scale;
+  const double* scale_of_gradients;  // null without them
   const std::int32_t* labels;
   T* logits;
   double* loss;
@@ -103,6 +103,7 @@ struct CrossEntropyRow {
       *out = Kokkos::log(sum) + (static_cast<double>(top) - static_cast<double>(target));
     });
     if (want == Want::loss) return;
+    const T scale = static_cast<T>(*scale_of_gradients);
     const T factor = static_cast<T>(static_cast<double>(scale) / sum);
     team_row_for(team, vocab, [=](std::int64_t i) { row[i] *= factor; });
     team.team_barrier();
@@ -126,14 +127,14 @@ struct AddLosses {
 
 template <class T>
 void enqueue_rows(Runtime& runtime, const Tensor<T>& logits, const Tensor<std::int32_t>& labels,
-                  const Tensor<double>& losses, T scale, Want want) {
+                  const Tensor<double>& losses, const Tensor<double>& scale, Want want) {
   const std::int64_t rows = logits.extent(0);
   if (rows == 0) return;
   const TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8,
                           runs_on_host ? 1 : 32);
-  Kokkos::parallel_for(
+  enqueue_kernel(
       "deltaport: cross-entropy", policy,
-      CrossEntropyRow<T>{logits.extent(1), want, scale, labels.data(), logits.data(), losses.data()});
+      CrossEntropyRow<T>{logits.extent(1), want, scale.data(), labels.data(), logits.data(), losses.data()});
 }
 
 }  // namespace
@@ -160,14 +161,17 @@ void LinearCrossEntropy<T>::validate(const Tensor<T>& hidden, const Tensor<std::
 
 template <class T>
 void LinearCrossEntropy<T>::forward_backward(Context& context, const Tensor<T>& hidden,
-                                             const Tensor<std::int32_t>& labels, double gradient_scale,
+                                             const Tensor<std::int32_t>& labels,
+                                             const Tensor<double>& gradient_scale,
                                              const Tensor<double>& loss_sum, Tensor<T>& d_hidden) const {
   WorkScope scope(context.runtime, Work::loss, "deltaport: loss");
   validate(hidden, labels, loss_sum);
+  DELTAPORT_VALIDATE(gradient_scale.size() == 1, ShapeError, "loss: gradient_scale must be [1], got ",
+                     gradient_scale.shape().str());
   if (!d_hidden) d_hidden = context.runtime.template allocate<T>("loss d_hidden", hidden.shape());
   DELTAPORT_VALIDATE(d_hidden.shape() == hidden.shape(), ShapeError, "loss: d_hidden is ",
                      d_hidden.shape().str(), " but hidden is ", hidden.shape().str());
-  run(context.runtime, hidden, labels, static_cast<T>(gradient_scale), loss_sum, d_hidden);
+  run(context.runtime, hidden, labels, gradient_scale, loss_sum, d_hidden);
 }
 
 template <class T>
@@ -176,12 +180,12 @@ void LinearCrossEntropy<T>::evaluate(Context& context, const Tensor<T>& hidden,
                                      const Tensor<double>& loss_sum) const {
   WorkScope scope(context.runtime, Work::loss, "deltaport: loss (evaluation)");
   validate(hidden, labels, loss_sum);
-  run(context.runtime, hidden, labels, T(0), loss_sum, {});
+  run(context.runtime, hidden, labels, {}, loss_sum, {});
 }
 
 template <class T>
 void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-                                T scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const {
+                                const Tensor<double>& scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const {
   const std::int64_t tokens = hidden.extent(0), width = hidden.extent(1);
   const Tensor<T> weight = weight_.value();
   const std::int64_t vocab = weight.extent(0);

@@ -78,11 +78,14 @@ class SavedTensors {
 /// Whether forward must keep what backward needs.
 enum class Mode { train, evaluate };
 
+class Segments;
+
 /// Passed to every layer's forward and backward.
 struct Context {
   Runtime& runtime;
   SavedTensors& saved;
   Mode mode = Mode::train;
+  Segments* segments = nullptr;  ///< captures training passes; see segments.hpp
 
   const ExecutionSpace& exec() const { return runtime.compute(); }
   bool training() const { return mode == Mode::train; }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltaport/core/segments.hpp"
+#include "deltaport/graph/captured_graph.hpp"
+
+namespace deltaport::graph {
+
+/// One segment as it was captured. Its tensors name memory and do not own blocks of it.
+struct Segment {
+  CapturedGraph graph;
+  AnyTensors inputs;
+  AnyTensors outputs;
+  std::vector<const std::byte*> accumulated;
+};
+
+/// The segments of one pass with inputs of certain shapes, in order, and the region that all of them use.
+class Chain {
+ public:
+  enum class State { fresh, measured, ready, eager };
+
+  Chain(Runtime& runtime, std::string pass, std::string description)
+      : runtime_(runtime), pass_(std::move(pass)), description_(std::move(description)) {}
+
+  State state() const { return state_; }
+  const std::string& pass() const { return pass_; }
+  const std::string& description() const { return description_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  std::size_t bytes() const;
+
+  /// Each begins a pass and returns its inputs in the region.
+  AnyTensors begin_measuring(const AnyTensors& inputs);
+  AnyTensors begin_capturing(const AnyTensors& inputs);
+  AnyTensors begin_replaying(const AnyTensors& inputs);
+
+  AnyTensors measure(AnyTensors inputs, const SegmentBody& body);
+  /// Captures the next segment; throws CaptureError, and then `inputs` stay in place in the region.
+  AnyTensors capture(const std::string& name, AnyTensors& inputs, const AnyTensors& accumulated,
+                     const SegmentBody& body, const OperationObserver& observe);
+  void launch_last() const { segments_.back().graph.launch(); }
+  AnyTensors replay(const std::string& name, const AnyTensors& inputs, const AnyTensors& accumulated);
+
+  /// Ends a pass that went well; throws CaptureError when a replay left segments out.
+  void end();
+  /// Forgets what was captured, to begin again, or to stay eager.
+  void drop(State next);
+
+ private:
+  AnyTensor into_region(const AnyTensor& tensor, const char* name);
+  AnyTensors into_region(AnyTensors inputs, const char* name);
+  /// The same memory, kept alive as part of the region.
+  AnyTensors unowned(const AnyTensors& tensors) const;
+
+  Runtime& runtime_;
+  std::string pass_;
+  std::string description_;
+  State state_ = State::fresh;
+  std::optional<ArenaRegion> region_;
+  AnyTensors fixed_;  // the pass's inputs
+  std::vector<Segment> segments_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace deltaport::graph
