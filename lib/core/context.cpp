@@ -50,6 +50,12 @@ std::size_t SavedTensors::bytes(std::string_view group) const {
   return total;
 }
 
+SavedTensors SavedTensors::replaced(const std::function<AnyTensor(const AnyTensor&)>& of) const {
+  SavedTensors result = *this;
+  for (Entry& entry : result.entries_) entry.tensor = of(entry.tensor);
+  return result;
+}
+
 void SavedTensors::clear() {
   while (!entries_.empty()) entries_.pop_back();
   groups_.clear();

@@ -46,11 +46,14 @@ AnyTensors Chain::into_region(AnyTensors inputs, const char* name) {
   return inputs;
 }
 
-AnyTensors Chain::unowned(const AnyTensors& tensors) const {
-  AnyTensors result = tensors;
-  for (AnyTensor& tensor : result)
-    if (region_->owns(tensor.storage)) tensor.storage = region_->block();
-  return result;
+AnyTensor Chain::unowned(AnyTensor tensor) const {
+  if (region_->owns(tensor.storage)) tensor.storage = region_->block();
+  return tensor;
+}
+
+AnyTensors Chain::unowned(AnyTensors tensors) const {
+  for (AnyTensor& tensor : tensors) tensor = unowned(std::move(tensor));
+  return tensors;
 }
 
 AnyTensors Chain::begin_measuring(const AnyTensors& inputs) {

@@ -44,6 +44,9 @@ class Chain {
   void launch_last() const { segments_.back().graph.launch(); }
   AnyTensors replay(const std::string& name, const AnyTensors& inputs, const AnyTensors& accumulated);
 
+  /// The same memory, kept alive as part of the region: its block may be taken by later work of the pass.
+  AnyTensor unowned(AnyTensor tensor) const;
+
   /// Ends a pass that went well; throws CaptureError when a replay left segments out.
   void end();
   /// Forgets what was captured, to begin again, or to stay eager.
@@ -52,8 +55,7 @@ class Chain {
  private:
   AnyTensor into_region(const AnyTensor& tensor, const char* name);
   AnyTensors into_region(AnyTensors inputs, const char* name);
-  /// The same memory, kept alive as part of the region.
-  AnyTensors unowned(const AnyTensors& tensors) const;
+  AnyTensors unowned(AnyTensors tensors) const;
 
   Runtime& runtime_;
   std::string pass_;

@@ -74,10 +74,19 @@ AnyTensors GraphSegments::begin(const std::string& pass, const AnyTensors& input
     return inputs;
   }
   Chain* const chain = chain_for(pass, inputs);
-  const Phase phase = phase_of(*chain);
+  Phase phase = phase_of(*chain);
   AnyTensors placed = inputs;
   if (phase == Phase::measure) placed = chain->begin_measuring(inputs);
-  if (phase == Phase::capture) placed = chain->begin_capturing(inputs);
+  if (phase == Phase::capture) {
+    try {
+      placed = chain->begin_capturing(inputs);
+    } catch (const OutOfMemory& e) {
+      if (options_.on_failure == OnFailure::error) throw;
+      notes_.push_back(concat("graphs of the pass '", pass, "': ", e.what(), "; it runs eagerly from now on"));
+      chain->drop(Chain::State::eager);
+      phase = Phase::eager;
+    }
+  }
   if (phase == Phase::replay) placed = chain->begin_replaying(inputs);
   active_ = chain;
   phase_ = phase;
@@ -96,7 +105,8 @@ AnyTensors GraphSegments::run(SegmentLevel level, const std::string& name, AnyTe
 
 AnyTensors GraphSegments::capture(const std::string& name, AnyTensors inputs, const AnyTensors& accumulated,
                                   SavedTensors& saved, const SegmentBody& body) {
-  const SavedTensors before = saved;
+  // Owning what the segment takes would keep blocks that its later requests were measured to get.
+  const SavedTensors before = saved.replaced([this](const AnyTensor& x) { return active_->unowned(x); });
   const auto start = std::chrono::steady_clock::now();
   AnyTensors outputs;
   try {

@@ -23,7 +23,7 @@ struct Options {
   std::int64_t warmup_steps = 1;  ///< steps that run eagerly before anything is captured
   OnFailure on_failure = OnFailure::error;
   std::int64_t max_shapes = 8;  ///< different input shapes of one pass that are captured
-  OperationObserver observe;    ///< told every operation that is captured
+  OperationObserver observe = {};  ///< told every operation that is captured
 };
 
 /// Throws ConfigError naming key and reason for options that make no sense, and for any scope but none in a build that

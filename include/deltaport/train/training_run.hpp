@@ -10,6 +10,7 @@
 #include "deltaport/core/context.hpp"
 #include "deltaport/data/batch_loader.hpp"
 #include "deltaport/data/sample_source.hpp"
+#include "deltaport/graph/graph_segments.hpp"
 #include "deltaport/model/hybrid_lm.hpp"
 #include "deltaport/optim/adamw.hpp"
 
@@ -18,6 +19,9 @@ namespace deltaport {
 /// The model options that a configuration asks for.
 LmOptions lm_options(const RunConfig& config);
 
+/// The graph options that a configuration asks for.
+graph::Options graph_options(const RunConfig& config);
+
 /// What one optimizer step did. All figures are those of the whole job, the same on every rank.
 struct StepResult {
   double loss = 0.0;       ///< nats per valid token
@@ -25,6 +29,7 @@ struct StepResult {
   double lr = 0.0;
   std::int64_t tokens = 0;        ///< input tokens
   std::int64_t valid_tokens = 0;  ///< tokens with a label
+  std::uint64_t input_hash = 0;   ///< of this rank's batches, in order; see batch_hash()
   bool finite = true;             ///< loss and norm were finite; when not, the update was skipped
 };
 
@@ -58,11 +63,15 @@ class TrainingRun {
   AdamW<T>& optimizer() { return *optimizer_; }
   const SampleSource& samples() const { return *train_; }
   const StepPlan& plan() const { return plan_; }
+  /// The captured graphs; nullptr with graph.scope none.
+  graph::GraphSegments* graphs() { return graphs_.get(); }
+  const graph::GraphSegments* graphs() const { return graphs_.get(); }
   Runtime& runtime() { return runtime_; }
   const RunConfig& config() const { return config_; }
 
  private:
-  void run_micro_batch(const Batch& batch, double gradient_scale);
+  void run_micro_batch(const Batch& batch);
+  Tensor<double> update(double lr);
   double total_loss();
 
   Communicator communicator_;
@@ -76,6 +85,8 @@ class TrainingRun {
   std::unique_ptr<BatchLoader> loader_;
   SavedTensors saved_;
   Tensor<double> loss_sum_;
+  Tensor<double> gradient_scale_;
+  std::unique_ptr<graph::GraphSegments> graphs_;
   std::int64_t next_step_ = -1;
 };
 

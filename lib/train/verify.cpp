@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/verify.hpp"
+
+#include <bit>
+#include <cinttypes>
+
+#include "deltaport/train/training_run.hpp"
+#include "train/first_difference.hpp"
+#include "train/number_format.hpp"
+
+namespace deltaport {
+namespace {
+
+using train::formatted;
+
+/// A training run with memory and stream of its own.
+struct Side {
+  Side(const Communicator& communicator, const RunConfig& config) : run(communicator, runtime, config) {}
+  Runtime runtime;
+  TrainingRun<float> run;
+};
+
+/// The parameter that owns an element of the flat buffers.
+std::string place_of(const ParameterSet<float>& parameters, std::int64_t element) {
+  for (const ParameterInfo& info : parameters.infos())
+    if (element >= info.offset && element < info.offset + info.shape.size())
+      return concat("'", info.name, "' ", info.shape.str(), ", element ", element - info.offset);
+  return concat("padding, element ", element);
+}
+
+std::string both(double reference, double other) {
+  return formatted("%.17g", reference) + " and " + formatted("%.17g", other);
+}
+
+class Comparison {
+ public:
+  Comparison(const std::string& arm, std::int64_t step, Side& reference, Side& other)
+      : arm_(arm), step_(step), reference_(reference), other_(other) {}
+
+  void scalars(const StepResult& a, const StepResult& b) const {
+    if (a.input_hash != b.input_hash)
+      differs("the inputs", concat("hashes ", hex(a.input_hash), " and ", hex(b.input_hash)));
+    scalar("the learning rate", a.lr, b.lr);
+    scalar("the loss", a.loss, b.loss);
+    scalar("the gradient norm", a.grad_norm, b.grad_norm);
+  }
+  void gradients() const {
+    tensor("gradient of", parameters(reference_).flat_gradients(), parameters(other_).flat_gradients());
+  }
+  void weights() const { tensor("weight", parameters(reference_).flat_values(), parameters(other_).flat_values()); }
+  void optimizer() const {
+    const auto &a = reference_.run.optimizer(), &b = other_.run.optimizer();
+    tensor("optimizer exp_avg of", a.exp_avg(), b.exp_avg());
+    tensor("optimizer exp_avg_sq of", a.exp_avg_sq(), b.exp_avg_sq());
+    tensor("optimizer master of", a.masters(), b.masters());
+    scalar("the number of updates", static_cast<double>(a.updates(reference_.runtime)),
+           static_cast<double>(b.updates(other_.runtime)));
+  }
+
+ private:
+  static std::string hex(std::uint64_t value) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016" PRIx64, value);
+    return digits;
+  }
+
+  static const ParameterSet<float>& parameters(Side& side) { return side.run.model().parameters(); }
+  [[noreturn]] void differs(const std::string& what, const std::string& values) const {
+    throw VerifyError(concat("arm '", arm_, "', step ", step_, ": ", what, " differs from the eager run: ", values));
+  }
+  void scalar(const char* what, double a, double b) const {
+    if (std::bit_cast<std::uint64_t>(a) != std::bit_cast<std::uint64_t>(b)) differs(what, both(a, b));
+  }
+  void tensor(const char* what, const Tensor<float>& a, const Tensor<float>& b) const {
+    // Each side has a stream of its own.
+    reference_.runtime.fence("deltaport: verify");
+    other_.runtime.fence("deltaport: verify");
+    const ExecutionSpace& exec = reference_.runtime.compute();
+    const std::int64_t at = train::first_difference(exec, a, b);
+    if (at < 0) return;
+    const float x = to_vector(exec, a.rows(at, at + 1))[0], y = to_vector(exec, b.rows(at, at + 1))[0];
+    differs(concat(what, " ", place_of(parameters(reference_), at)), both(x, y));
+  }
+
+  const std::string& arm_;
+  std::int64_t step_;
+  Side& reference_;
+  Side& other_;
+};
+
+/// Prints a row column by column, so that the one with the difference shows where it stopped.
+void compare_step(const Communicator& communicator, const VerifyArm& arm, std::int64_t step, Side& reference,
+                  Side& other, const std::function<void(const std::string&)>& print) {
+  const StepResult a = reference.run.step(step - 1), b = other.run.step(step - 1);
+  const Comparison comparison(arm.name, step, reference, other);
+  char start[160];
+  std::snprintf(start, sizeof start, "%-20.60s %4lld  %016" PRIx64 "  %-14.10g  %-12.6g", arm.name.c_str(),
+                static_cast<long long>(step), a.input_hash, a.loss, a.grad_norm);
+  std::string row = start;
+  try {
+    communicator.agree([&] { comparison.scalars(a, b); });
+    row += "  same";
+    communicator.agree([&] { comparison.gradients(); });
+    row += "       same";
+    communicator.agree([&] { comparison.weights(); });
+    row += "     same";
+    communicator.agree([&] { comparison.optimizer(); });
+    print(row + "     same");
+  } catch (const Error&) {
+    print(row + "  DIFFERS");
+    throw;
+  }
+}
+
+void check_captured(const VerifyArm& arm, const TrainingRun<float>& run,
+                    const std::function<void(const std::string&)>& print) {
+  const graph::GraphSegments* graphs = run.graphs();
+  const graph::Stats stats = graphs != nullptr ? graphs->stats() : graph::Stats{};
+  DELTAPORT_VALIDATE(!arm.must_capture || stats.launches > 0, VerifyError, "arm '", arm.name,
+                     "' captured no graph, so it shows nothing",
+                     graphs != nullptr ? ": see the warnings of `deltaport train` with the same options" : "");
+  if (stats.launches == 0) return;
+  print(concat("  ", arm.name, ": ", train::with_thousands(stats.segments), " graphs, ",
+               train::with_thousands(stats.operations), " operations, ",
+               train::with_thousands(static_cast<std::int64_t>(stats.bytes)), " bytes held, launched ",
+               train::with_thousands(stats.launches), " times, captured in ", train::step_time(stats.capture_seconds)));
+}
+
+}  // namespace
+
+void verify(const Communicator& communicator, const RunConfig& reference, const std::vector<VerifyArm>& arms,
+            std::int64_t steps, const std::function<void(const std::string& line)>& print) {
+  DELTAPORT_VALIDATE(steps >= 1, ConfigError, "verify needs --steps >= 1, got ", steps);
+  for (const VerifyArm& arm : arms)
+    DELTAPORT_VALIDATE(!arm.must_capture || arm.config.graph.warmup_steps < steps, ConfigError, "verify: --steps ",
+                       steps, " leaves arm '", arm.name, "' nothing to capture after graph.warmup_steps = ",
+                       arm.config.graph.warmup_steps);
+  const auto print_once = [&](const std::string& line) {
+    if (communicator.is_root()) print(line);
+  };
+  print_once("arm                  step  inputs            loss            grad norm     scalars  gradients  weights  "
+             "optimizer");
+  for (const VerifyArm& arm : arms) {
+    Side eager(communicator, reference), other(communicator, arm.config);
+    for (std::int64_t step = 1; step <= steps; ++step)
+      compare_step(communicator, arm, step, eager, other, print_once);
+    communicator.agree([&] { check_captured(arm, other.run, print_once); });
+  }
+}
+
+}  // namespace deltaport
