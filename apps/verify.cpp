@@ -70,14 +70,18 @@ void add_verify(CLI::App& parent, const Invocation& invocation, Action& action) 
   command->add_option("--steps", options->steps, "Optimizer steps of each arm, more than graph.warmup_steps")
       ->check(at_least<std::int64_t>(1))
       ->capture_default_str();
-  command->add_option("--also", options->also,
-                      "Another arm with this key changed, e.g. --also recurrence.implementation=reference; may be "
-                      "given several times");
+  command->add_option(
+      "--also", options->also,
+      "Another arm with this key changed, e.g. --also recurrence.implementation=reference; may be "
+      "given several times");
   accept_config(*command);
   command->footer(
-      "Trains the first steps of the run in several ways, each beside an eager run from the same start, and compares\n"
-      "after every step: the inputs' hash, loss and norm, and bit for bit all gradients, weights and optimizer states.\n"
-      "Ends with exit code 1 at the first difference, naming arm, step, tensor, element and both values. Holds two\n"
+      "Trains the first steps of the run in several ways, each beside an eager run from the same start, and "
+      "compares\n"
+      "after every step: the inputs' hash, loss and norm, and bit for bit all gradients, weights and "
+      "optimizer states.\n"
+      "Ends with exit code 1 at the first difference, naming arm, step, tensor, element and both values. "
+      "Holds two\n"
       "models in memory and writes no files.\n\n" +
       command->get_footer());
   command->callback([=, &action] {

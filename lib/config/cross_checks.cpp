@@ -93,8 +93,8 @@ class Rules {
         return concat("'graph.warmup_steps' must be >= 1 with graph.scope ", name_of(graph.scope),
                       ": an eager step loads the kernels and measures the memory that a capture needs");
       if (graph.warmup_steps < c_.train.steps) return std::string();
-      return concat("'graph.warmup_steps' = ", graph.warmup_steps, " leaves none of train.steps = ", c_.train.steps,
-                    " to be captured");
+      return concat("'graph.warmup_steps' = ", graph.warmup_steps,
+                    " leaves none of train.steps = ", c_.train.steps, " to be captured");
     });
   }
 

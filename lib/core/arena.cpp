@@ -179,9 +179,10 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     const std::size_t end = static_cast<std::size_t>(data - region_begin_) + rounded;
     if (region_block_ != nullptr && end > region_block_->bytes()) {
       free_.give(data, rounded);
-      throw CaptureError(concat("'", name, "' asks for ", rounded, " bytes beyond the ", region_block_->bytes(),
-                                " that the captured work was measured to need: its requests for memory change "
-                                "from run to run"));
+      throw CaptureError(concat(
+          "'", name, "' asks for ", rounded, " bytes at ", end - rounded, " of the ", region_block_->bytes(),
+          " that captured work was measured to need: its requests for memory change from run "
+          "to run"));
     }
     region_bytes_ = std::max(region_bytes_, end);
   }
@@ -229,8 +230,8 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
   static constexpr std::size_t region_span = std::size_t{1} << 44;
 
   ArenaOptions options_;
-  std::byte* region_begin_ = nullptr;       // regions only
-  std::shared_ptr<Storage> region_block_;   // regions that are reserved
+  std::byte* region_begin_ = nullptr;      // regions only
+  std::shared_ptr<Storage> region_block_;  // regions that are reserved
   std::size_t region_bytes_ = 0;
   mutable std::mutex mutex_;
   ArenaStats stats_;
@@ -276,7 +277,8 @@ std::size_t Arena::trim() {
 namespace {
 // Any address that is aligned will do: nothing is stored there.
 std::shared_ptr<ArenaState> imagined_region() {
-  return std::make_shared<ArenaState>(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 32), nullptr, ArenaOptions{});
+  return std::make_shared<ArenaState>(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 32), nullptr,
+                                      ArenaOptions{});
 }
 }  // namespace
 
@@ -290,15 +292,17 @@ ArenaRegion::Entered::~Entered() {
   arena_.region_ = nullptr;
 }
 
-void ArenaRegion::reserve(std::string_view name) {
-  DELTAPORT_VALIDATE(!reserved() && arena_.region_ == nullptr, Error, "an arena region is reserved once, from outside");
-  arena_.trim();
-  block_ = arena_.state_->allocate(name, std::max(state_->region_bytes(), alignment));
-  state_ = std::make_shared<ArenaState>(block_->data(), block_, arena_.state_->options());
+void ArenaRegion::place(std::shared_ptr<Storage> memory) {
+  DELTAPORT_VALIDATE(!placed() && arena_.region_ != state_, Error,
+                     "an arena region is placed once, from outside");
+  DELTAPORT_VALIDATE(memory != nullptr && memory->bytes() >= bytes(), Error, "an arena region of ", bytes(),
+                     " bytes does not fit into a block of ", memory == nullptr ? 0 : memory->bytes());
+  memory_ = std::move(memory);
+  state_ = std::make_shared<ArenaState>(memory_->data(), memory_, arena_.state_->options());
 }
 
 std::size_t ArenaRegion::bytes() const {
-  return reserved() ? block_->bytes() : state_->region_bytes();
+  return state_->region_bytes();
 }
 
 bool ArenaRegion::owns(const std::shared_ptr<Storage>& storage) const {

@@ -7,7 +7,7 @@ namespace deltaport {
 namespace {
 thread_local Recorder* current_recorder = nullptr;
 thread_local int inputs_hidden = 0;
-}
+}  // namespace
 
 Recorder* recorder() {
   return current_recorder;
@@ -33,7 +33,8 @@ InputsHidden::~InputsHidden() {
 }
 
 void require_not_recording(const char* operation, const char* why) {
-  DELTAPORT_VALIDATE(current_recorder == nullptr, CaptureError, "'", operation, "' cannot be captured: ", why);
+  DELTAPORT_VALIDATE(current_recorder == nullptr, CaptureError, "'", operation,
+                     "' cannot be captured: ", why);
 }
 
 }  // namespace deltaport

@@ -33,7 +33,8 @@ class CaptureLog : public Recorder {
     }
   }
   std::string place() const {
-    return operation_ == nullptr ? "before its first operation" : concat("last operation: '", operation_, "'");
+    return operation_ == nullptr ? "before its first operation"
+                                 : concat("last operation: '", operation_, "'");
   }
 
  private:

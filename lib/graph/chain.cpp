@@ -25,8 +25,8 @@ bool same_form(const AnyTensor& a, const AnyTensor& b) {
 
 }  // namespace
 
-std::size_t Chain::bytes() const {
-  std::size_t total = region_ && region_->reserved() ? region_->bytes() : 0;
+std::size_t Chain::driver_bytes() const {
+  std::size_t total = 0;
   for (const Segment& segment : segments_) total += segment.graph.driver_bytes();
   return total;
 }
@@ -47,7 +47,7 @@ AnyTensors Chain::into_region(AnyTensors inputs, const char* name) {
 }
 
 AnyTensor Chain::unowned(AnyTensor tensor) const {
-  if (region_->owns(tensor.storage)) tensor.storage = region_->block();
+  if (region_->owns(tensor.storage)) tensor.storage = region_->memory();
   return tensor;
 }
 
@@ -62,10 +62,11 @@ AnyTensors Chain::begin_measuring(const AnyTensors& inputs) {
   return fixed_ = into_region(inputs, "pass input");
 }
 
-AnyTensors Chain::begin_capturing(const AnyTensors& inputs) {
+AnyTensors Chain::begin_capturing(const AnyTensors& inputs, const std::shared_ptr<Storage>& memory) {
   fixed_.clear();
   segments_.clear();
-  region_->reserve("captured graphs");
+  region_.emplace(runtime_.arena());
+  region_->place(memory);
   position_ = 0;
   return fixed_ = into_region(inputs, "pass input");
 }
@@ -86,7 +87,7 @@ AnyTensors Chain::measure(AnyTensors inputs, const SegmentBody& body) {
 
 AnyTensors Chain::capture(const std::string& name, AnyTensors& inputs, const AnyTensors& accumulated,
                           const SegmentBody& body, const OperationObserver& observe) {
-  AnyTensors placed = into_region(std::move(inputs), "segment input");
+  AnyTensors placed = into_region(inputs, "segment input");
   Segment segment;
   segment.inputs = inputs = unowned(placed);
   for (const AnyTensor& tensor : accumulated) segment.accumulated.push_back(tensor.data);
@@ -109,17 +110,19 @@ AnyTensors Chain::replay(const std::string& name, const AnyTensors& inputs, cons
                      position_ < segments_.size() ? "'" + segments_[position_].graph.name() + "'" : "its end",
                      ": segments must follow each other as they did then");
   const Segment& segment = segments_[position_++];
-  DELTAPORT_VALIDATE(inputs.size() == segment.inputs.size() && accumulated.size() == segment.accumulated.size(),
-                     CaptureError, "captured segment '", name, "' has ", segment.inputs.size(), " inputs and ",
-                     segment.accumulated.size(), " accumulated tensors, and was given ", inputs.size(), " and ",
-                     accumulated.size());
+  DELTAPORT_VALIDATE(
+      inputs.size() == segment.inputs.size() && accumulated.size() == segment.accumulated.size(),
+      CaptureError, "captured segment '", name, "' has ", segment.inputs.size(), " inputs and ",
+      segment.accumulated.size(), " accumulated tensors, and was given ", inputs.size(), " and ",
+      accumulated.size());
   for (std::size_t i = 0; i < accumulated.size(); ++i)
-    DELTAPORT_VALIDATE(accumulated[i].data == segment.accumulated[i], CaptureError, "captured segment '", name,
-                       "' adds to tensor ", i, " of those accumulated where it was at the capture; it has moved");
+    DELTAPORT_VALIDATE(accumulated[i].data == segment.accumulated[i], CaptureError, "captured segment '",
+                       name, "' adds to tensor ", i,
+                       " of those accumulated where it was at the capture; it has moved");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     DELTAPORT_VALIDATE(same_form(inputs[i], segment.inputs[i]), CaptureError, "captured segment '", name,
-                       "' took ", name_of(segment.inputs[i].dtype), " ", segment.inputs[i].shape.str(), " as input ",
-                       i, ", now it is ", name_of(inputs[i].dtype), " ", inputs[i].shape.str());
+                       "' took ", name_of(segment.inputs[i].dtype), " ", segment.inputs[i].shape.str(),
+                       " as input ", i, ", now it is ", name_of(inputs[i].dtype), " ", inputs[i].shape.str());
     copy_values(runtime_, segment.inputs[i], inputs[i]);
   }
   segment.graph.launch();
@@ -128,15 +131,16 @@ AnyTensors Chain::replay(const std::string& name, const AnyTensors& inputs, cons
 
 void Chain::end() {
   if (state_ == State::ready) {
-    DELTAPORT_VALIDATE(position_ == segments_.size(), CaptureError, "pass '", pass_, "' ended before segment '",
-                       segments_[position_].graph.name(), "', which it captured");
+    DELTAPORT_VALIDATE(position_ == segments_.size(), CaptureError, "pass '", pass_,
+                       "' ended before segment '", segments_[position_].graph.name(), "', which it captured");
     return;
   }
-  if (region_->reserved()) {
+  if (region_->placed()) {
     state_ = State::ready;
     return;
   }
   fixed_.clear();
+  region_bytes_ = region_->bytes();
   // A pass without segments of this scope has nothing to capture.
   state_ = position_ > 0 ? State::measured : State::eager;
 }

@@ -30,11 +30,13 @@ class Chain {
   const std::string& pass() const { return pass_; }
   const std::string& description() const { return description_; }
   const std::vector<Segment>& segments() const { return segments_; }
-  std::size_t bytes() const;
+  std::size_t driver_bytes() const;
+  /// Memory that the measured pass needs.
+  std::size_t region_bytes() const { return region_bytes_; }
 
   /// Each begins a pass and returns its inputs in the region.
   AnyTensors begin_measuring(const AnyTensors& inputs);
-  AnyTensors begin_capturing(const AnyTensors& inputs);
+  AnyTensors begin_capturing(const AnyTensors& inputs, const std::shared_ptr<Storage>& memory);
   AnyTensors begin_replaying(const AnyTensors& inputs);
 
   AnyTensors measure(AnyTensors inputs, const SegmentBody& body);
@@ -49,7 +51,7 @@ class Chain {
 
   /// Ends a pass that went well; throws CaptureError when a replay left segments out.
   void end();
-  /// Forgets what was captured, to begin again, or to stay eager.
+  /// Forgets what was captured, to begin again, to be captured again elsewhere, or to stay eager.
   void drop(State next);
 
  private:
@@ -62,6 +64,7 @@ class Chain {
   std::string description_;
   State state_ = State::fresh;
   std::optional<ArenaRegion> region_;
+  std::size_t region_bytes_ = 0;
   AnyTensors fixed_;  // the pass's inputs
   std::vector<Segment> segments_;
   std::size_t position_ = 0;

@@ -30,8 +30,10 @@ struct GraphDeleter {
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter>;
 
 // Ends the capture whatever happened in it: a stream left capturing would fail every later call.
-Graph record(cudaStream_t stream, const std::string& name, StreamLog& log, const std::function<void()>& body) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), name, "the capture could not begin");
+Graph record(cudaStream_t stream, const std::string& name, StreamLog& log,
+             const std::function<void()>& body) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), name,
+        "the capture could not begin");
   const std::string problem = log.run(body);
   cudaGraph_t captured = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
@@ -39,7 +41,8 @@ Graph record(cudaStream_t stream, const std::string& name, StreamLog& log, const
   if (problem.empty() && ended == cudaSuccess) return graph;
   cudaGetLastError();  // the capture's error must not be found by the next call
   DELTAPORT_VALIDATE(problem.empty(), CaptureError, problem);
-  const char* hint = ended == cudaErrorStreamCaptureUnjoined ? "; a stream forked off by an event was not joined" : "";
+  const char* hint =
+      ended == cudaErrorStreamCaptureUnjoined ? "; a stream forked off by an event was not joined" : "";
   throw CaptureError(
       concat("captured segment '", name, "': ", cudaGetErrorString(ended), hint, " (", log.place(), ")"));
 }
@@ -61,8 +64,8 @@ struct CapturedGraph::Impl {
   }
 };
 
-CapturedGraph CapturedGraph::capture(Runtime& runtime, const std::string& name, const std::function<void()>& body,
-                                     const OperationObserver& observe) {
+CapturedGraph CapturedGraph::capture(Runtime& runtime, const std::string& name,
+                                     const std::function<void()>& body, const OperationObserver& observe) {
   auto impl = std::make_shared<Impl>();
   impl->name = name;
   impl->stream = runtime.compute().cuda_stream();

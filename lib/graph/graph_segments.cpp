@@ -23,7 +23,8 @@ std::string describe(const std::string& pass, const AnyTensors& inputs) {
 
 }  // namespace
 
-GraphSegments::GraphSegments(Runtime& runtime, const Options& options) : runtime_(runtime), options_(options) {
+GraphSegments::GraphSegments(Runtime& runtime, const Options& options)
+    : runtime_(runtime), options_(options) {
   check_options(options);
 }
 
@@ -41,16 +42,28 @@ Chain* GraphSegments::chain_for(const std::string& pass, const AnyTensors& input
                                        [&](const auto& entry) { return entry.second->pass() == pass; });
   if (same_pass >= options_.max_shapes) {
     const std::string problem =
-        concat("graph.max_shapes = ", options_.max_shapes, " is reached: inputs of another form,", key.substr(pass.size()),
-               ", came to the pass '", pass, "'");
-    DELTAPORT_VALIDATE(options_.on_failure == OnFailure::eager, CaptureError, problem,
-                       ". Raise graph.max_shapes (each takes the memory of one pass), or set graph.on_failure: eager");
+        concat("graph.max_shapes = ", options_.max_shapes, " is reached: inputs of another form,",
+               key.substr(pass.size()), ", came to the pass '", pass, "'");
+    DELTAPORT_VALIDATE(
+        options_.on_failure == OnFailure::eager, CaptureError, problem,
+        ". Raise graph.max_shapes (each takes the memory of one pass), or set graph.on_failure: eager");
     notes_.push_back(problem + "; it runs eagerly");
     auto chain = std::make_unique<Chain>(runtime_, std::string(), key);  // of no pass: takes no place
     chain->drop(Chain::State::eager);
     return chains_.emplace(key, std::move(chain)).first->second.get();
   }
   return chains_.emplace(key, std::make_unique<Chain>(runtime_, pass, key)).first->second.get();
+}
+
+const std::shared_ptr<Storage>& GraphSegments::memory_of(std::size_t bytes) {
+  if (memory_ != nullptr && memory_->bytes() >= bytes) return memory_;
+  for (auto& [key, chain] : chains_)
+    if (chain->state() == Chain::State::ready) chain->drop(Chain::State::measured);
+  memory_.reset();
+  // Slabs that only the eager passes needed make room.
+  runtime_.arena().trim();
+  memory_ = runtime_.arena().allocate("captured graphs", bytes);
+  return memory_;
 }
 
 GraphSegments::Phase GraphSegments::phase_of(const Chain& chain) const {
@@ -79,10 +92,11 @@ AnyTensors GraphSegments::begin(const std::string& pass, const AnyTensors& input
   if (phase == Phase::measure) placed = chain->begin_measuring(inputs);
   if (phase == Phase::capture) {
     try {
-      placed = chain->begin_capturing(inputs);
+      placed = chain->begin_capturing(inputs, memory_of(chain->region_bytes()));
     } catch (const OutOfMemory& e) {
       if (options_.on_failure == OnFailure::error) throw;
-      notes_.push_back(concat("graphs of the pass '", pass, "': ", e.what(), "; it runs eagerly from now on"));
+      notes_.push_back(
+          concat("graphs of the pass '", pass, "': ", e.what(), "; it runs eagerly from now on"));
       chain->drop(Chain::State::eager);
       phase = Phase::eager;
     }
@@ -117,6 +131,8 @@ AnyTensors GraphSegments::capture(const std::string& name, AnyTensors inputs, co
     if (options_.on_failure == OnFailure::error) throw;
     notes_.push_back(concat(e.what(), "; this pass runs eagerly from now on"));
     active_->drop(Chain::State::eager);
+    const auto is_ready = [](const auto& entry) { return entry.second->state() == Chain::State::ready; };
+    if (std::none_of(chains_.begin(), chains_.end(), is_ready)) memory_.reset();
     phase_ = Phase::eager;
     return body(std::move(inputs));
   }
@@ -142,6 +158,7 @@ void GraphSegments::abandon() noexcept {
 void GraphSegments::invalidate() {
   DELTAPORT_VALIDATE(phase_ == Phase::outside, CaptureError, "graphs are dropped inside a pass");
   chains_.clear();
+  memory_.reset();
 }
 
 Stats GraphSegments::stats() const {
@@ -149,12 +166,13 @@ Stats GraphSegments::stats() const {
   for (const auto& [key, chain] : chains_) {
     if (chain->state() != Chain::State::ready) continue;
     ++stats.chains;
-    stats.bytes += chain->bytes();
+    stats.bytes += chain->driver_bytes();
     for (const Segment& segment : chain->segments()) {
       ++stats.segments;
       stats.operations += segment.graph.operations();
     }
   }
+  if (memory_ != nullptr) stats.bytes += memory_->bytes();
   stats.launches = launches_;
   stats.capture_seconds = capture_seconds_;
   return stats;

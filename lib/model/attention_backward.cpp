@@ -133,11 +133,11 @@ void attention_backward(Runtime& runtime, const AttentionShape& shape, const Seq
   const AttentionInputs<T> in{shape, tasks, tiles.slots(), q, k, v, logsumexp, delta, d_o};
   const std::size_t scratch = AttentionInputs<T>::scratch_elements * sizeof(T) + 64;
   enqueue_kernel("deltaport: attention dq",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
-                       QueryGradient<T>{in, dq});
+                 attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
+                 QueryGradient<T>{in, dq});
   enqueue_kernel("deltaport: attention dk dv",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch),
-                       KeyValueGradient<T>{in, dk, dv});
+                 attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch),
+                 KeyValueGradient<T>{in, dk, dv});
 }
 
 template void attention_backward<float>(Runtime&, const AttentionShape&, const Sequences&, const float*,

@@ -95,9 +95,9 @@ void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequ
                                 sequences.sequence_of.data()};
   using Kernel = AttentionForward<T>;
   enqueue_kernel("deltaport: attention forward",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.heads,
-                                        Kernel::scratch_elements * sizeof(T) + 64),
-                       Kernel{shape, tasks, tiles.slots(), q, k, v, o, logsumexp});
+                 attention_policy(runtime.compute(), tiles.slots() * shape.heads,
+                                  Kernel::scratch_elements * sizeof(T) + 64),
+                 Kernel{shape, tasks, tiles.slots(), q, k, v, o, logsumexp});
 }
 
 template void attention_forward<float>(Runtime&, const AttentionShape&, const Sequences&, const float*,

@@ -100,7 +100,8 @@ Tensor<T> HybridLm<T>::mix(Context& context, std::size_t i, Tensor<T> x, const S
 }
 
 template <class T>
-Tensor<T> HybridLm<T>::mix_backward(Context& context, std::size_t i, Tensor<T> dy, const Sequences& sequences) {
+Tensor<T> HybridLm<T>::mix_backward(Context& context, std::size_t i, Tensor<T> dy,
+                                    const Sequences& sequences) {
   const auto body = [&, i](AnyTensors in) -> AnyTensors {
     const Layer& layer = layers_[i];
     const Tensor<T> d = in[0].as<T>();
@@ -108,8 +109,8 @@ Tensor<T> HybridLm<T>::mix_backward(Context& context, std::size_t i, Tensor<T> d
     return {layer.linear ? layer.linear->backward(context, d, sequences)
                          : layer.attention->backward(context, d, sequences)};
   };
-  return run_segment(context, SegmentLevel::mixer, concat("layer ", i, " mixer backward"), {std::move(dy)}, {},
-                     body)[0]
+  return run_segment(context, SegmentLevel::mixer, concat("layer ", i, " mixer backward"), {std::move(dy)},
+                     {}, body)[0]
       .template as<T>();
 }
 
@@ -153,8 +154,8 @@ Tensor<T> HybridLm<T>::layers_backward(Context& context, Tensor<T> d_residual, c
     };
     AnyTensors inputs = {d_residual};
     d_residual = {};
-    d_residual = run_segment(context, SegmentLevel::layer, concat("layer ", i, " backward"), std::move(inputs), {},
-                             body)[0]
+    d_residual = run_segment(context, SegmentLevel::layer, concat("layer ", i, " backward"),
+                             std::move(inputs), {}, body)[0]
                      .template as<T>();
   }
   return d_residual;
@@ -215,14 +216,15 @@ void HybridLm<T>::forward_backward(Context& context, const Tensor<std::int32_t>&
   DELTAPORT_VALIDATE(context.saved.empty(), Error, "forward_backward found ", context.saved.size(),
                      " saved tensors of an earlier forward without backward; call SavedTensors::clear()");
   validate("forward_backward", tokens, sequences);
-  SegmentPass pass(context.segments, "micro-batch",
-                   {tokens, labels, sequences.cu_seqlens, sequences.positions, sequences.sequence_of,
-                    gradient_scale});
-  micro_batch(context, {pass.input<std::int32_t>(0),
-                        pass.input<std::int32_t>(1),
-                        {pass.input<std::int32_t>(2), pass.input<std::int32_t>(3), pass.input<std::int32_t>(4)},
-                        pass.input<double>(5),
-                        loss_sum});
+  SegmentPass pass(
+      context.segments, "micro-batch",
+      {tokens, labels, sequences.cu_seqlens, sequences.positions, sequences.sequence_of, gradient_scale});
+  micro_batch(context,
+              {pass.input<std::int32_t>(0),
+               pass.input<std::int32_t>(1),
+               {pass.input<std::int32_t>(2), pass.input<std::int32_t>(3), pass.input<std::int32_t>(4)},
+               pass.input<double>(5),
+               loss_sum});
   pass.end();
 }
 

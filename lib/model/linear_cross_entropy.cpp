@@ -185,7 +185,8 @@ void LinearCrossEntropy<T>::evaluate(Context& context, const Tensor<T>& hidden,
 
 template <class T>
 void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-                                const Tensor<double>& scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const {
+                                const Tensor<double>& scale, const Tensor<double>& loss_sum,
+                                const Tensor<T>& d_hidden) const {
   const std::int64_t tokens = hidden.extent(0), width = hidden.extent(1);
   const Tensor<T> weight = weight_.value();
   const std::int64_t vocab = weight.extent(0);

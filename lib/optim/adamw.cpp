@@ -68,7 +68,8 @@ template <class T>
 void AdamW<T>::set_rate(Runtime& runtime, double lr) {
   DELTAPORT_VALIDATE(lr >= 0.0 && std::isfinite(lr), ConfigError, "AdamW: lr must be finite and >= 0, not ",
                      lr);
-  require_not_recording("deltaport: adamw rate", "the learning rate of this step would be that of all replays");
+  require_not_recording("deltaport: adamw rate",
+                        "the learning rate of this step would be that of all replays");
   WorkScope scope(runtime, Work::optimizer, "deltaport: adamw rate");
   for_each_index(runtime.compute(), "deltaport: adamw rate", 1, optim::SetRate<Scalars>{scalars_.data(), lr});
 }

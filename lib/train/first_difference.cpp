@@ -32,7 +32,8 @@ struct WordOf<8> {
 template <class T>
 std::int64_t first_difference(const ExecutionSpace& exec, const Tensor<T>& a, const Tensor<T>& b) {
   using Word = typename WordOf<sizeof(T)>::type;
-  DELTAPORT_VALIDATE(a.size() == b.size(), ShapeError, "comparing ", a.shape().str(), " with ", b.shape().str());
+  DELTAPORT_VALIDATE(a.size() == b.size(), ShapeError, "comparing ", a.shape().str(), " with ",
+                     b.shape().str());
   if (a.size() == 0) return -1;
   constexpr auto none = std::numeric_limits<std::int64_t>::max();
   std::int64_t first = none;
@@ -45,7 +46,9 @@ std::int64_t first_difference(const ExecutionSpace& exec, const Tensor<T>& a, co
   return first == none ? -1 : first;
 }
 
-template std::int64_t first_difference<float>(const ExecutionSpace&, const Tensor<float>&, const Tensor<float>&);
-template std::int64_t first_difference<double>(const ExecutionSpace&, const Tensor<double>&, const Tensor<double>&);
+template std::int64_t first_difference<float>(const ExecutionSpace&, const Tensor<float>&,
+                                              const Tensor<float>&);
+template std::int64_t first_difference<double>(const ExecutionSpace&, const Tensor<double>&,
+                                               const Tensor<double>&);
 
 }  // namespace deltaport::train

@@ -102,8 +102,8 @@ void MetricsWriter::write(const CheckpointMetrics& metrics) {
 }
 
 void MetricsWriter::write(const GraphMetrics& metrics) {
-  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": graphs of step ", metrics.step, " after step ",
-                     last_step_);
+  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": graphs of step ", metrics.step,
+                     " after step ", last_step_);
   put(train::to_line(metrics));
 }
 

@@ -284,8 +284,8 @@ void Trainer::report_graphs(double capture_seconds) {
     if (console_) console_->warning(text);
   if (capture_seconds <= 0.0) return;
   const graph::Stats stats = run_.graphs()->stats();
-  const GraphMetrics metrics{state_.step, stats.segments, stats.operations, static_cast<std::int64_t>(stats.bytes),
-                             capture_seconds};
+  const GraphMetrics metrics{state_.step, stats.segments, stats.operations,
+                             static_cast<std::int64_t>(stats.bytes), capture_seconds};
   record(metrics);
   note(concat("graphs: ", with_thousands(metrics.graphs), " captured, ", with_thousands(metrics.operations),
               " operations, ", train::gib(metrics.bytes), " GiB held, captured in ",

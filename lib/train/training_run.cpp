@@ -49,10 +49,11 @@ std::vector<std::int32_t> with_empty_sequences(std::vector<std::int32_t> cu_seql
 DeviceBatch upload(Runtime& runtime, const Batch& batch, const graph::GraphSegments* graphs) {
   WorkScope scope(runtime, Work::data, "deltaport: upload batch");
   const Shape shape{static_cast<std::int64_t>(batch.tokens.size())};
-  return {from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
-          from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
-          make_sequences(runtime, graphs != nullptr ? with_empty_sequences(batch.cu_seqlens) : batch.cu_seqlens,
-                         shape[0])};
+  return {
+      from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
+      from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
+      make_sequences(runtime, graphs != nullptr ? with_empty_sequences(batch.cu_seqlens) : batch.cu_seqlens,
+                     shape[0])};
 }
 
 }  // namespace
@@ -65,8 +66,8 @@ graph::Options graph_options(const RunConfig& config) {
   graph::Options options;
   options.scope = static_cast<graph::Scope>(config.graph.scope);
   options.warmup_steps = config.graph.warmup_steps;
-  options.on_failure = config.graph.on_failure == OnCaptureFailure::eager ? graph::OnFailure::eager
-                                                                          : graph::OnFailure::error;
+  options.on_failure =
+      config.graph.on_failure == OnCaptureFailure::eager ? graph::OnFailure::eager : graph::OnFailure::error;
   options.max_shapes = config.graph.max_shapes;
   return options;
 }
@@ -145,7 +146,8 @@ template <class T>
 void TrainingRun<T>::run_micro_batch(const Batch& batch) {
   const DeviceBatch device = upload(runtime_, batch, graphs_.get());
   Context context{runtime_, saved_, Mode::train, graphs_.get()};
-  model_->forward_backward(context, device.tokens, device.labels, device.sequences, gradient_scale_, loss_sum_);
+  model_->forward_backward(context, device.tokens, device.labels, device.sequences, gradient_scale_,
+                           loss_sum_);
 }
 
 /// Norm and update: one segment of level step. The gradients, moments and weights stay where they are.

@@ -42,12 +42,15 @@ class Comparison {
       differs("the inputs", concat("hashes ", hex(a.input_hash), " and ", hex(b.input_hash)));
     scalar("the learning rate", a.lr, b.lr);
     scalar("the loss", a.loss, b.loss);
+  }
+  // Before the norm, which says that an element differs, but not which.
+  void gradients(const StepResult& a, const StepResult& b) const {
+    tensor("gradient of", parameters(reference_).flat_gradients(), parameters(other_).flat_gradients());
     scalar("the gradient norm", a.grad_norm, b.grad_norm);
   }
-  void gradients() const {
-    tensor("gradient of", parameters(reference_).flat_gradients(), parameters(other_).flat_gradients());
+  void weights() const {
+    tensor("weight", parameters(reference_).flat_values(), parameters(other_).flat_values());
   }
-  void weights() const { tensor("weight", parameters(reference_).flat_values(), parameters(other_).flat_values()); }
   void optimizer() const {
     const auto &a = reference_.run.optimizer(), &b = other_.run.optimizer();
     tensor("optimizer exp_avg of", a.exp_avg(), b.exp_avg());
@@ -66,7 +69,8 @@ class Comparison {
 
   static const ParameterSet<float>& parameters(Side& side) { return side.run.model().parameters(); }
   [[noreturn]] void differs(const std::string& what, const std::string& values) const {
-    throw VerifyError(concat("arm '", arm_, "', step ", step_, ": ", what, " differs from the eager run: ", values));
+    throw VerifyError(
+        concat("arm '", arm_, "', step ", step_, ": ", what, " differs from the eager run: ", values));
   }
   void scalar(const char* what, double a, double b) const {
     if (std::bit_cast<std::uint64_t>(a) != std::bit_cast<std::uint64_t>(b)) differs(what, both(a, b));
@@ -100,7 +104,7 @@ void compare_step(const Communicator& communicator, const VerifyArm& arm, std::i
   try {
     communicator.agree([&] { comparison.scalars(a, b); });
     row += "  same";
-    communicator.agree([&] { comparison.gradients(); });
+    communicator.agree([&] { comparison.gradients(a, b); });
     row += "       same";
     communicator.agree([&] { comparison.weights(); });
     row += "     same";
@@ -116,14 +120,16 @@ void check_captured(const VerifyArm& arm, const TrainingRun<float>& run,
                     const std::function<void(const std::string&)>& print) {
   const graph::GraphSegments* graphs = run.graphs();
   const graph::Stats stats = graphs != nullptr ? graphs->stats() : graph::Stats{};
-  DELTAPORT_VALIDATE(!arm.must_capture || stats.launches > 0, VerifyError, "arm '", arm.name,
-                     "' captured no graph, so it shows nothing",
-                     graphs != nullptr ? ": see the warnings of `deltaport train` with the same options" : "");
+  DELTAPORT_VALIDATE(
+      !arm.must_capture || stats.launches > 0, VerifyError, "arm '", arm.name,
+      "' captured no graph, so it shows nothing",
+      graphs != nullptr ? ": see the warnings of `deltaport train` with the same options" : "");
   if (stats.launches == 0) return;
   print(concat("  ", arm.name, ": ", train::with_thousands(stats.segments), " graphs, ",
                train::with_thousands(stats.operations), " operations, ",
                train::with_thousands(static_cast<std::int64_t>(stats.bytes)), " bytes held, launched ",
-               train::with_thousands(stats.launches), " times, captured in ", train::step_time(stats.capture_seconds)));
+               train::with_thousands(stats.launches), " times, captured in ",
+               train::step_time(stats.capture_seconds)));
 }
 
 }  // namespace
@@ -132,14 +138,16 @@ void verify(const Communicator& communicator, const RunConfig& reference, const 
             std::int64_t steps, const std::function<void(const std::string& line)>& print) {
   DELTAPORT_VALIDATE(steps >= 1, ConfigError, "verify needs --steps >= 1, got ", steps);
   for (const VerifyArm& arm : arms)
-    DELTAPORT_VALIDATE(!arm.must_capture || arm.config.graph.warmup_steps < steps, ConfigError, "verify: --steps ",
-                       steps, " leaves arm '", arm.name, "' nothing to capture after graph.warmup_steps = ",
-                       arm.config.graph.warmup_steps);
+    DELTAPORT_VALIDATE(!arm.must_capture || arm.config.graph.warmup_steps < steps, ConfigError,
+                       "verify: --steps ", steps, " leaves arm '", arm.name,
+                       "' nothing to capture after graph.warmup_steps = ", arm.config.graph.warmup_steps);
   const auto print_once = [&](const std::string& line) {
     if (communicator.is_root()) print(line);
   };
-  print_once("arm                  step  inputs            loss            grad norm     scalars  gradients  weights  "
-             "optimizer");
+  print_once(
+      "arm                  step  inputs            loss            grad norm     scalars  gradients  "
+      "weights  "
+      "optimizer");
   for (const VerifyArm& arm : arms) {
     Side eager(communicator, reference), other(communicator, arm.config);
     for (std::int64_t step = 1; step <= steps; ++step)

@@ -33,8 +33,9 @@ TEST(ArenaRegion, ServesTheMeasuredRequestsFromOneBlockOfExactlyTheirSize) {
   EXPECT_EQ(arena.stats().allocated, 0u);
   // 1024, then 5120 that is reused from its front, then 512, then 6144.
   EXPECT_EQ(region.bytes(), 1024u + 5120u + 512u + 6144u);
-  region.reserve("graphs");
-  EXPECT_EQ(arena.stats().allocated, region.bytes());
+  const std::size_t needed = region.bytes();
+  region.place(arena.allocate("graphs", needed));
+  EXPECT_EQ(arena.stats().allocated, needed);
   std::vector<std::byte*> first, second;
   {
     const ArenaRegion::Entered entered(region);
@@ -47,11 +48,11 @@ TEST(ArenaRegion, ServesTheMeasuredRequestsFromOneBlockOfExactlyTheirSize) {
   }
   EXPECT_EQ(first, second);
   for (std::byte* address : first) {
-    EXPECT_GE(address, region.block()->data());
-    EXPECT_LT(address, region.block()->data() + region.bytes());
+    EXPECT_GE(address, region.memory()->data());
+    EXPECT_LT(address, region.memory()->data() + region.memory()->bytes());
   }
-  const bool apart = elsewhere->data() + 5000 <= region.block()->data() ||
-                     elsewhere->data() >= region.block()->data() + region.bytes();
+  const bool apart = elsewhere->data() + 5000 <= region.memory()->data() ||
+                     elsewhere->data() >= region.memory()->data() + region.memory()->bytes();
   EXPECT_TRUE(apart);
 }
 
@@ -69,7 +70,7 @@ TEST(ArenaRegion, KnowsItsBlocks) {
   EXPECT_FALSE(region.owns(outside));
   EXPECT_FALSE(region.owns(nullptr));
   measured.reset();
-  region.reserve("graphs");
+  region.place(arena.allocate("graphs", region.bytes()));
   std::shared_ptr<Storage> real;
   {
     const ArenaRegion::Entered entered(region);
@@ -86,27 +87,50 @@ TEST(ArenaRegion, RefusesMoreThanWasMeasured) {
     const ArenaRegion::Entered entered(region);
     arena.allocate("small", 1000);
   }
-  region.reserve("graphs");
+  region.place(arena.allocate("graphs", region.bytes()));
   const ArenaRegion::Entered entered(region);
   const auto fits = arena.allocate("small", 1000);
   try {
     arena.allocate("surprise", 1);
     FAIL() << "accepted";
   } catch (const CaptureError& e) {
-    EXPECT_NE(std::string(e.what()).find("'surprise' asks for 256 bytes beyond the 1024"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("'surprise' asks for 256 bytes at 1024 of the 1024"),
+              std::string::npos)
+        << e.what();
   }
 }
 
-TEST(ArenaRegion, DoesNotNestAndIsReservedOnce) {
+TEST(ArenaRegion, DoesNotNestAndIsPlacedOnceWhereItFits) {
   Runtime runtime;
-  ArenaRegion one(runtime.arena()), two(runtime.arena());
+  Arena& arena = runtime.arena();
+  const auto memory = arena.allocate("memory", 1024);
+  ArenaRegion one(arena), two(arena);
   {
     const ArenaRegion::Entered entered(one);
     EXPECT_THROW(ArenaRegion::Entered{two}, Error);
-    EXPECT_THROW(two.reserve("graphs"), Error);
+    EXPECT_THROW(one.place(memory), Error);
+    arena.allocate("block", 1025);
   }
-  one.reserve("graphs");
-  EXPECT_THROW(one.reserve("graphs"), Error);
+  EXPECT_THROW(one.place(memory), Error);
+  EXPECT_THROW(one.place(nullptr), Error);
+  two.place(memory);
+  EXPECT_THROW(two.place(memory), Error);
+}
+
+TEST(ArenaRegion, RegionsShareMemoryThatIsNotNeededTwice) {
+  Runtime runtime;
+  Arena& arena = runtime.arena();
+  const auto memory = arena.allocate("memory", 4096);
+  ArenaRegion one(arena), two(arena);
+  one.place(memory);
+  two.place(memory);
+  std::byte* first = nullptr;
+  {
+    const ArenaRegion::Entered entered(one);
+    first = arena.allocate("block", 4096)->data();
+  }
+  const ArenaRegion::Entered entered(two);
+  EXPECT_EQ(arena.allocate("block", 4096)->data(), first);
 }
 
 TEST(ArenaRegion, ItsBlocksKeepTheMemory) {
@@ -119,7 +143,7 @@ TEST(ArenaRegion, ItsBlocksKeepTheMemory) {
       const ArenaRegion::Entered entered(region);
       arena.allocate("block", 4096);
     }
-    region.reserve("graphs");
+    region.place(arena.allocate("graphs", region.bytes()));
     const ArenaRegion::Entered entered(region);
     kept = arena.allocate("block", 4096);
   }

@@ -19,8 +19,8 @@ struct AddOne {
 class CapturedGraphTest : public ::testing::Test {
  protected:
   Tensor<double> numbers(const std::vector<double>& values) {
-    return from_vector(runtime.compute(), runtime.arena(), "numbers", Shape{static_cast<std::int64_t>(values.size())},
-                       values);
+    return from_vector(runtime.compute(), runtime.arena(), "numbers",
+                       Shape{static_cast<std::int64_t>(values.size())}, values);
   }
   std::vector<double> host(const Tensor<double>& x) { return to_vector(runtime.compute(), x); }
   void add_one(const Tensor<double>& x) {
@@ -34,7 +34,8 @@ TEST_F(CapturedGraphTest, RunsNothingAtTheCaptureAndEverythingInOrderAtEachLaunc
   const auto graph = CapturedGraph::capture(runtime, "test", [&] {
     add_one(x);
     copy(runtime.compute(), y, x);
-    gemm<double>(runtime, Transpose::no, Transpose::no, 1, 1, 2, 1.0, x.data(), 2, y.data(), 1, 0.0, z.data(), 1);
+    gemm<double>(runtime, Transpose::no, Transpose::no, 1, 1, 2, 1.0, x.data(), 2, y.data(), 1, 0.0, z.data(),
+                 1);
     set_zero(runtime.compute(), y);
     add_one(y);
   });
@@ -67,8 +68,10 @@ TEST_F(CapturedGraphTest, NamesWhatCannotBeCaptured) {
   const auto x = numbers({1});
   double value = 0;
   const std::vector<std::pair<std::string, std::function<void()>>> cases = {
-      {"'deltaport: device to host copy' cannot be captured", [&] { copy_to_host(runtime.compute(), &value, x); }},
-      {"'deltaport: host to device copy' cannot be captured", [&] { copy_from_host(runtime.compute(), x, &value); }},
+      {"'deltaport: device to host copy' cannot be captured",
+       [&] { copy_to_host(runtime.compute(), &value, x); }},
+      {"'deltaport: host to device copy' cannot be captured",
+       [&] { copy_from_host(runtime.compute(), x, &value); }},
       {"'deltaport: fill' cannot be captured", [&] { fill(runtime.compute(), x, 2.0); }},
       {"'my fence' cannot be captured: it waits for the stream", [&] { runtime.fence("my fence"); }},
       {"a capture was begun inside a capture", [&] { CapturedGraph::capture(runtime, "inner", [] {}); }},
@@ -96,9 +99,9 @@ TEST_F(CapturedGraphTest, NamesWhatCannotBeCaptured) {
 
 TEST_F(CapturedGraphTest, TheWorkTimerCannotBeCaptured) {
   runtime.timer().enable(true);
-  EXPECT_THROW(CapturedGraph::capture(runtime, "timed",
-                                      [&] { const WorkScope scope(runtime, Work::other, "test"); }),
-               CaptureError);
+  EXPECT_THROW(
+      CapturedGraph::capture(runtime, "timed", [&] { const WorkScope scope(runtime, Work::other, "test"); }),
+      CaptureError);
   runtime.timer().enable(false);
 }
 
@@ -127,7 +130,8 @@ TEST_F(CapturedGraphTest, WorkForOtherThreadsIsHandedOverAtEachLaunch) {
   std::thread transfer;
   const auto graph = CapturedGraph::capture(runtime, "transfers", [&] {
     add_one(x);
-    enqueue("test: begin transfer", [&transfer, x, y] { transfer = std::thread([x, y] { *y.data() = *x.data(); }); });
+    enqueue("test: begin transfer",
+            [&transfer, x, y] { transfer = std::thread([x, y] { *y.data() = *x.data(); }); });
     enqueue("test: wait for transfer", [&transfer] { transfer.join(); });
     add_one(y);
   });

@@ -25,12 +25,13 @@ struct Accumulate1 {
 class GraphSegmentsTest : public ::testing::Test {
  protected:
   Tensor<double> numbers(const std::vector<double>& values) {
-    return from_vector(runtime.compute(), runtime.arena(), "numbers", Shape{static_cast<std::int64_t>(values.size())},
-                       values);
+    return from_vector(runtime.compute(), runtime.arena(), "numbers",
+                       Shape{static_cast<std::int64_t>(values.size())}, values);
   }
   Tensor<double> affine(const Tensor<double>& x, const Tensor<double>& shift, double factor) {
     const auto y = runtime.allocate<double>("affine", x.shape());
-    for_each_index(runtime.compute(), "test: affine", x.size(), Affine{x.data(), shift.data(), factor, y.data()});
+    for_each_index(runtime.compute(), "test: affine", x.size(),
+                   Affine{x.data(), shift.data(), factor, y.data()});
     return y;
   }
 
@@ -42,11 +43,12 @@ class GraphSegmentsTest : public ::testing::Test {
     SegmentPass p(&graphs, "test", {host_x, host_shift});
     const auto input = p.input<double>(0), s = p.input<double>(1);
     Context context{runtime, saved, Mode::train, &graphs};
-    AnyTensors y = run_segment(context, SegmentLevel::layer, "first", {input}, {}, [&](AnyTensors in) -> AnyTensors {
-      ++bodies;
-      saved.save(s);
-      return {affine(in[0].as<double>(), s, 2.0)};
-    });
+    AnyTensors y =
+        run_segment(context, SegmentLevel::layer, "first", {input}, {}, [&](AnyTensors in) -> AnyTensors {
+          ++bodies;
+          saved.save(s);
+          return {affine(in[0].as<double>(), s, 2.0)};
+        });
     if (throw_between) throw Error("between segments");
     const auto zero = numbers({0.0});
     Tensor<double> middle = affine(y[0].as<double>(), zero, 3.0);
@@ -114,9 +116,11 @@ TEST_F(GraphSegmentsTest, OtherShapesGetTheirOwnGraphsUpToTheBound) {
     FAIL() << "a third shape was taken";
   } catch (const CaptureError& e) {
     const std::string text = e.what();
-    EXPECT_NE(text.find("graph.max_shapes = 2 is reached: inputs of another form, float64[3] float64[1], came to the "
-                        "pass 'test'"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find(
+            "graph.max_shapes = 2 is reached: inputs of another form, float64[3] float64[1], came to the "
+            "pass 'test'"),
+        std::string::npos)
         << text;
   }
   // The others go on.
@@ -227,8 +231,9 @@ TEST_F(GraphSegmentsTest, ReplaysRefuseOtherWork) {
   EXPECT_NE(message([&] { pass(graphs, {1}, 1, other); }).find("it has moved"), std::string::npos);
   EXPECT_EQ(value(other), 0);
   second = "another";
-  EXPECT_NE(message([&] { pass(graphs, {1}, 1, total); })
-                .find("comes to segment 'another' where it captured 'second'"),
+  EXPECT_NE(message([&] {
+              pass(graphs, {1}, 1, total);
+            }).find("comes to segment 'another' where it captured 'second'"),
             std::string::npos);
   second = "second";
   EXPECT_NE(message([&] {
@@ -263,6 +268,37 @@ TEST_F(GraphSegmentsTest, InvalidatingGivesTheMemoryBack) {
   pass(graphs, {1}, 1, total);
   EXPECT_EQ(value(total), 5 * expected(1, 1));
   EXPECT_EQ(graphs.stats().segments, 2);
+}
+
+// Passes follow each other, so all shapes live in memory for the largest.
+TEST_F(GraphSegmentsTest, ShapesShareOneBlock) {
+  const auto bytes_with = [&](const std::vector<std::size_t>& sizes) {
+    GraphSegments graphs(runtime, {.scope = Scope::layer});
+    const std::size_t before = runtime.arena().stats().allocated;
+    std::vector<Tensor<double>> totals;
+    for (const std::size_t size : sizes)
+      totals.push_back(runtime.allocate_zero<double>("total", Shape{static_cast<std::int64_t>(size)}));
+    constexpr int steps = 5;
+    for (int step = 0; step < steps; ++step) {
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        pass(graphs, std::vector<double>(sizes[i], 1.0 + step), 1, totals[i]);
+      graphs.step_done();
+    }
+    for (const auto& total : totals)
+      for (const double sum : to_vector(runtime.compute(), total)) {
+        double wanted = 0;
+        for (int step = 0; step < steps; ++step) wanted += expected(1.0 + step, 1);
+        EXPECT_EQ(sum, wanted);
+      }
+    EXPECT_EQ(graphs.stats().chains, static_cast<std::int64_t>(sizes.size()));
+    totals.clear();
+    EXPECT_EQ(runtime.arena().stats().allocated, before + graphs.stats().bytes);
+    return graphs.stats().bytes;
+  };
+  const std::size_t large = bytes_with({5000});
+  EXPECT_GT(large, bytes_with({3000}));
+  EXPECT_EQ(bytes_with({5000, 3000, 10}), large);
+  EXPECT_EQ(bytes_with({10, 3000, 5000}), large);  // replaced twice on the way
 }
 
 TEST_F(GraphSegmentsTest, OtherLevelsAndTheWorkTimerRunEagerly) {

@@ -95,6 +95,7 @@ inline void expect_same_bits(const Trace& eager, const Trace& graph) {
   }
 }
 
-inline constexpr graph::Scope all_scopes[] = {graph::Scope::attention, graph::Scope::layer, graph::Scope::step};
+inline constexpr graph::Scope all_scopes[] = {graph::Scope::attention, graph::Scope::layer,
+                                              graph::Scope::step};
 
 }  // namespace deltaport::testing

@@ -42,7 +42,8 @@ class GraphModelInputs : public ::testing::TestWithParam<graph::Scope> {
     graphs = std::make_unique<graph::GraphSegments>(runtime, graph::Options{.scope = GetParam()});
   }
   Tensor<std::int32_t> device(const std::vector<std::int32_t>& values) {
-    return from_vector(runtime.compute(), runtime.arena(), "ids", Shape{static_cast<std::int64_t>(values.size())}, values);
+    return from_vector(runtime.compute(), runtime.arena(), "ids",
+                       Shape{static_cast<std::int64_t>(values.size())}, values);
   }
   Result pass(const Inputs& in, graph::GraphSegments* segments) {
     set_zero(runtime.compute(), loss);
@@ -51,7 +52,8 @@ class GraphModelInputs : public ::testing::TestWithParam<graph::Scope> {
     Context context{runtime, saved, Mode::train, segments};
     const Sequences sequences{device(in.cu_seqlens), device(in.positions), device(in.sequence_of)};
     lm->model.forward_backward(context, device(in.tokens), device(in.labels), sequences, in.scale, loss);
-    return {to_vector(runtime.compute(), loss)[0], to_vector(runtime.compute(), lm->model.parameters().flat_gradients())};
+    return {to_vector(runtime.compute(), loss)[0],
+            to_vector(runtime.compute(), lm->model.parameters().flat_gradients())};
   }
   /// Captures with `base`, replays with `changed` and with `base` again.
   void expect_input(const Inputs& base, const Inputs& changed) {
@@ -150,9 +152,12 @@ TEST(GraphModelConstants, ValuesOfTheHostAreRefused) {
             std::string::npos);
   AdamW<float> adamw(runtime, lm.model.parameters(), {}, 1.0);
   const auto norm = runtime.allocate_zero<double>("norm", Shape{1});
-  EXPECT_NE(refusal([&] { adamw.step(runtime, 0.1, norm); }).find("'deltaport: adamw rate' cannot be captured"),
-            std::string::npos);
-  EXPECT_NE(refusal([&] { make_sequences(runtime, {0, 4}, 4); }).find("'deltaport: host to device copy'"),
+  EXPECT_NE(
+      refusal([&] { adamw.step(runtime, 0.1, norm); }).find("'deltaport: adamw rate' cannot be captured"),
+      std::string::npos);
+  EXPECT_NE(refusal([&] {
+              make_sequences(runtime, {0, 4}, 4);
+            }).find("'deltaport: host to device copy'"),
             std::string::npos);
 }
 

@@ -12,7 +12,8 @@ using testing::SmallLm;
 int driver_allocations = 0;
 std::vector<std::string> global_fences, executed;
 
-void count_allocation(const Kokkos_Profiling_SpaceHandle, const char*, const void*, const std::uint64_t bytes) {
+void count_allocation(const Kokkos_Profiling_SpaceHandle, const char*, const void*,
+                      const std::uint64_t bytes) {
   driver_allocations += bytes > 0;
 }
 void note_fence(const char* name, const std::uint32_t device, std::uint64_t*) {
@@ -21,8 +22,8 @@ void note_fence(const char* name, const std::uint32_t device, std::uint64_t*) {
 void note_kernel(const char* name, const std::uint32_t, std::uint64_t*) {
   executed.emplace_back(name);
 }
-void note_copy(Kokkos_Profiling_SpaceHandle, const char* name, const void*, Kokkos_Profiling_SpaceHandle, const char*,
-               const void*, std::uint64_t) {
+void note_copy(Kokkos_Profiling_SpaceHandle, const char* name, const void*, Kokkos_Profiling_SpaceHandle,
+               const char*, const void*, std::uint64_t) {
   executed.emplace_back(name);
 }
 
@@ -59,7 +60,8 @@ class KokkosWatch {
 
 /// A model and one batch for it.
 struct Fixture {
-  explicit Fixture(ModelConfig model, recurrence::Implementation implementation = recurrence::Implementation::automatic)
+  explicit Fixture(ModelConfig model,
+                   recurrence::Implementation implementation = recurrence::Implementation::automatic)
       : config(model),
         lm(runtime, config, {.loss_chunk_tokens = 40, .recurrence = implementation}),
         d(runtime, Documents({0, 33, 150}, config.vocab_size, 1)),
@@ -159,15 +161,17 @@ TEST(GraphMemory, ACaptureExecutesNothing) {
       std::int64_t operations = 0;
       {
         const KokkosWatch watch(WatchFor::kernels_and_copies);
-        operations = graph::CapturedGraph::capture(f.runtime, "pass and update", [&] {
-                       f.pass(nullptr);
-                       adamw.update(f.runtime, global_norm(f.runtime, f.lm.model.parameters().flat_gradients()));
-                     }).operations();
+        operations =
+            graph::CapturedGraph::capture(f.runtime, "pass and update", [&] {
+              f.pass(nullptr);
+              adamw.update(f.runtime, global_norm(f.runtime, f.lm.model.parameters().flat_gradients()));
+            }).operations();
         EXPECT_TRUE(executed.empty()) << executed.size() << " kernels, the first: " << executed.front();
       }
       EXPECT_GT(operations, 80);
       EXPECT_EQ(testing::host(f.runtime, f.loss)[0], 0.0);
-      for (const float g : to_vector(f.runtime.compute(), f.lm.model.parameters().flat_gradients())) ASSERT_EQ(g, 0.0f);
+      for (const float g : to_vector(f.runtime.compute(), f.lm.model.parameters().flat_gradients()))
+        ASSERT_EQ(g, 0.0f);
       EXPECT_EQ(to_vector(f.runtime.compute(), f.lm.model.parameters().flat_values()), values);
     }
 }

@@ -53,13 +53,15 @@ TEST_P(GraphModel, EveryScopeGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Layers, GraphModel,
                          ::testing::Values(std::vector{LayerType::gdn}, std::vector{LayerType::gdn2},
                                            std::vector{LayerType::attention},
-                                           std::vector{LayerType::gdn, LayerType::gdn2, LayerType::attention}));
+                                           std::vector{LayerType::gdn, LayerType::gdn2,
+                                                       LayerType::attention}));
 
 TEST(GraphModelRuns, EvaluationBeforeAndBetweenStepsChangesNothing) {
   Arm arm;
   arm.micro_batches = 2;
   const Trace plain = run(arm);
-  for (const graph::Scope scope : {graph::Scope::none, graph::Scope::attention, graph::Scope::layer, graph::Scope::step}) {
+  for (const graph::Scope scope :
+       {graph::Scope::none, graph::Scope::attention, graph::Scope::layer, graph::Scope::step}) {
     arm.graphs.scope = scope;
     arm.evaluate = true;
     Trace evaluated = run(arm);

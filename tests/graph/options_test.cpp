@@ -22,9 +22,11 @@ TEST(GraphOptions, AcceptsWhatMakesSense) {
 }
 
 TEST(GraphOptions, NamesKeyAndReason) {
-  EXPECT_NE(refusal({.scope = Scope::layer, .warmup_steps = 0}).find("graph.warmup_steps = 0 with a graph.scope"),
+  EXPECT_NE(
+      refusal({.scope = Scope::layer, .warmup_steps = 0}).find("graph.warmup_steps = 0 with a graph.scope"),
+      std::string::npos);
+  EXPECT_NE(refusal({.warmup_steps = -1}).find("graph.warmup_steps = -1 must not be negative"),
             std::string::npos);
-  EXPECT_NE(refusal({.warmup_steps = -1}).find("graph.warmup_steps = -1 must not be negative"), std::string::npos);
   for (const std::int64_t bound : {0, -3})
     EXPECT_NE(refusal({.max_shapes = bound}).find(concat("graph.max_shapes = ", bound, " must be >= 1")),
               std::string::npos);

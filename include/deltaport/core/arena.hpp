@@ -90,9 +90,10 @@ class Arena {
 
 /// Memory of its own for a sequence of requests that will be made again and must get the same addresses, while other
 /// requests come in between: what captured graphs use. First the sequence is measured: while entered, every block of
-/// the arena also takes a place in an imagined region. reserve() then takes one block of exactly the size that was
-/// needed, and from the next enter() on the same requests get their places in it. Blocks that are released stay
-/// usable memory, for replays use them. A region and the storages taken from it keep the block alive.
+/// the arena also takes a place in an imagined region. After place(), the same requests get their places in a block of
+/// memory that is at least as large. Blocks that are released stay usable memory, for replays use them. A region and
+/// the storages taken from it keep the memory alive; several regions may share it, if what they hold is never needed
+/// at the same time.
 class ArenaRegion {
  public:
   explicit ArenaRegion(Arena& arena);
@@ -109,21 +110,21 @@ class ArenaRegion {
     Arena& arena_;
   };
 
-  /// Takes the memory from the arena, as one block with this name, after giving empty slabs back to the driver.
-  /// Throws OutOfMemory. Afterwards, a request beyond the measured size throws CaptureError.
-  void reserve(std::string_view name);
-  bool reserved() const { return block_ != nullptr; }
-  /// Bytes needed so far while measuring; bytes of the block once reserved.
+  /// Ends measuring: from here on blocks come from `memory`, a block of the same arena with at least bytes() bytes
+  /// (throws Error). A request that does not fit throws CaptureError.
+  void place(std::shared_ptr<Storage> memory);
+  bool placed() const { return memory_ != nullptr; }
+  /// Bytes that the requests needed; counted anew after place().
   std::size_t bytes() const;
   /// Whether the storage is a block of this region.
   bool owns(const std::shared_ptr<Storage>& storage) const;
-  /// The whole block (null before reserve()): keeps memory alive for tensors in it without being one of its blocks.
-  const std::shared_ptr<Storage>& block() const { return block_; }
+  /// What place() was given: keeps memory alive for tensors in it without being one of the region's blocks.
+  const std::shared_ptr<Storage>& memory() const { return memory_; }
 
  private:
   Arena& arena_;
   std::shared_ptr<ArenaState> state_;
-  std::shared_ptr<Storage> block_;
+  std::shared_ptr<Storage> memory_;
 };
 
 }  // namespace deltaport

@@ -32,7 +32,7 @@ class Segments {
   /// this name with inputs of these shapes; values are copied there on the compute stream.
   virtual AnyTensors begin(const std::string& pass, const AnyTensors& inputs) = 0;
   /// Runs a segment. `accumulated` are tensors that the body adds to in place: their addresses must be those of the
-  /// capture (throws CaptureError naming the segment). Outputs stay valid until the same segment runs again.
+  /// capture (throws CaptureError naming the segment). Outputs stay valid until the next pass begins.
   virtual AnyTensors run(SegmentLevel level, const std::string& name, AnyTensors inputs,
                          const AnyTensors& accumulated, SavedTensors& saved, const SegmentBody& body) = 0;
   /// Ends a pass that went well.

@@ -144,7 +144,8 @@ void copy(const ExecutionSpace& exec, const Tensor<T>& to, const Tensor<T>& from
 /// Copies host values to the device; returns after the copy has finished (fences `exec` only).
 template <class T>
 void copy_from_host(const ExecutionSpace& exec, const Tensor<T>& to, const T* host) {
-  require_not_recording("deltaport: host to device copy", "it takes values from the host and waits for the stream");
+  require_not_recording("deltaport: host to device copy",
+                        "it takes values from the host and waits for the stream");
   if (to.size() == 0) return;
   const auto n = static_cast<std::size_t>(to.size());
   Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(
@@ -159,7 +160,8 @@ void copy_from_host(const ExecutionSpace& exec, const Tensor<T>& to, const T* ho
 /// only).
 template <class T>
 void copy_to_host(const ExecutionSpace& exec, T* host, const Tensor<T>& from) {
-  require_not_recording("deltaport: device to host copy", "the host would read results that do not exist yet");
+  require_not_recording("deltaport: device to host copy",
+                        "the host would read results that do not exist yet");
   if (from.size() == 0) return;
   const auto n = static_cast<std::size_t>(from.size());
   Kokkos::View<T*, Kokkos::LayoutRight, HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> target(host, n);

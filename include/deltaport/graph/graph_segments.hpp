@@ -22,7 +22,7 @@ struct Options {
   Scope scope = Scope::none;
   std::int64_t warmup_steps = 1;  ///< steps that run eagerly before anything is captured
   OnFailure on_failure = OnFailure::error;
-  std::int64_t max_shapes = 8;  ///< different input shapes of one pass that are captured
+  std::int64_t max_shapes = 8;     ///< different input shapes of one pass that are captured
   OperationObserver observe = {};  ///< told every operation that is captured
 };
 
@@ -37,7 +37,7 @@ struct Stats {
   std::int64_t segments = 0;    ///< their captured graphs
   std::int64_t operations = 0;  ///< in all of these
   std::int64_t launches = 0;    ///< of captured graphs so far
-  std::size_t bytes = 0;        ///< memory that the graphs hold: their regions of the arena, and the driver's
+  std::size_t bytes = 0;        ///< memory that the graphs hold: a block of the arena, and the driver's
   double capture_seconds = 0;   ///< host time spent capturing so far
 };
 
@@ -47,9 +47,10 @@ class Chain;
 ///
 /// A pass's first runs, and all of the first `warmup_steps` steps, are eager; meanwhile the memory that its segments
 /// ask for is measured. In the next run every segment is captured and then launched, in order, so that this run is an
-/// ordinary one too. Later runs launch the graphs; bodies do not run. All segments of a pass use one region of the
-/// arena, of the measured size, that nothing else can get: eager work between two segments never takes their memory.
-/// Other input shapes are another chain with its own region.
+/// ordinary one too. Later runs launch the graphs; bodies do not run. All segments use one block of the arena, of the
+/// measured size, that nothing else can get: eager work between two segments never takes their memory. Passes follow
+/// each other, so other passes and other input shapes use the same block; where one needs a larger one, it is replaced
+/// and what was captured in the old one is captured again when it is next needed.
 ///
 /// Inputs of a segment that are not in the region are copied there, before a replay as well. Not thread-safe. Destroy
 /// before the runtime.
@@ -60,8 +61,8 @@ class GraphSegments final : public Segments {
   ~GraphSegments() override;
 
   AnyTensors begin(const std::string& pass, const AnyTensors& inputs) override;
-  AnyTensors run(SegmentLevel level, const std::string& name, AnyTensors inputs, const AnyTensors& accumulated,
-                 SavedTensors& saved, const SegmentBody& body) override;
+  AnyTensors run(SegmentLevel level, const std::string& name, AnyTensors inputs,
+                 const AnyTensors& accumulated, SavedTensors& saved, const SegmentBody& body) override;
   void end() override;
   void abandon() noexcept override;
 
@@ -78,6 +79,8 @@ class GraphSegments final : public Segments {
 
  private:
   enum class Phase { outside, eager, measure, capture, replay };
+  /// The shared block, of at least `bytes` bytes.
+  const std::shared_ptr<Storage>& memory_of(std::size_t bytes);
   Chain* chain_for(const std::string& pass, const AnyTensors& inputs);
   Phase phase_of(const Chain& chain) const;
   AnyTensors capture(const std::string& name, AnyTensors inputs, const AnyTensors& accumulated,
@@ -86,6 +89,7 @@ class GraphSegments final : public Segments {
   Runtime& runtime_;
   Options options_;
   std::map<std::string, std::unique_ptr<Chain>> chains_;  // by pass and shapes
+  std::shared_ptr<Storage> memory_;
   Chain* active_ = nullptr;
   Phase phase_ = Phase::outside;
   std::int64_t steps_ = 0;

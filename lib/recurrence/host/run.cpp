@@ -44,8 +44,7 @@ template <class Body>
 void for_each_task(const ExecutionSpace& exec, std::int64_t tasks, const Body& body) {
   using Policy =
       Kokkos::RangePolicy<ExecutionSpace, Kokkos::Schedule<Kokkos::Dynamic>, Kokkos::IndexType<std::int64_t>>;
-  enqueue_kernel("deltaport: recurrence on the host", Policy(exec, 0, tasks, Kokkos::ChunkSize(1)),
-                       body);
+  enqueue_kernel("deltaport: recurrence on the host", Policy(exec, 0, tasks, Kokkos::ChunkSize(1)), body);
 }
 
 struct Tasks {

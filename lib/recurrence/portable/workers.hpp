@@ -44,8 +44,7 @@ void for_each_item(const ExecutionSpace& exec, const char* label, const Workers&
     using Policy = Kokkos::TeamPolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
                                       Kokkos::Schedule<Kokkos::Dynamic>>;
     kernel.first = 0;
-    enqueue_kernel(label, Policy(exec, static_cast<int>(workers.items), 1, 1).set_chunk_size(1),
-                         kernel);
+    enqueue_kernel(label, Policy(exec, static_cast<int>(workers.items), 1, 1).set_chunk_size(1), kernel);
   } else {
     for (kernel.first = 0; kernel.first < workers.items; kernel.first += workers.count) {
       const auto teams = static_cast<int>(std::min(workers.count, workers.items - kernel.first));

@@ -202,8 +202,8 @@ Tensor<Accumulate<T>> run(Runtime& runtime, const Extents& x, const Inputs& inpu
   kernel.d_state = d_state.data();
   for (kernel.first = 0; kernel.first < items; kernel.first += at_once)
     enqueue_kernel("deltaport: recurrence reference backward",
-                         head_policy(exec, std::min(at_once, items - kernel.first), scratch_bytes<A>(x, 2)),
-                         kernel);
+                   head_policy(exec, std::min(at_once, items - kernel.first), scratch_bytes<A>(x, 2)),
+                   kernel);
   return d_state;
 }
 
