@@ -82,12 +82,10 @@ TEST_F(VerifyTest, NamesTensorElementAndBothValues) {
 
 TEST_F(VerifyTest, NamesOptimizerStatesGradientsAndScalars) {
   // Weights that do not move leave only the moments to differ.
-  const std::string still = "--optimizer.lr=1e-30";
+  const std::string still = "--optimizer.lr=1e-300";
   EXPECT_TRUE(report({arm("betas", {still, "--optimizer.betas=[0.9, 0.99]"})}, 1, {still})
                   .says("step 1: optimizer exp_avg_sq of 'model."));
-  // Another order of the same sum: the loss stays, the gradient of the output matrix does not.
-  EXPECT_TRUE(report({arm("chunks", {"--train.loss_chunk_tokens=8"})}, 1)
-                  .says("step 1: gradient of 'model.embed_tokens.weight' [257, 32], element "));
+  EXPECT_TRUE(report({arm("chunks", {"--train.loss_chunk_tokens=8"})}, 1).says("step 1: the loss differs"));
   EXPECT_TRUE(report({arm("rate", {"--optimizer.lr=0.02"})}).says("step 1: the learning rate differs"));
   EXPECT_TRUE(
       report({arm("seed", {"--run.seed=9"})}).says("step 1: the inputs differs from the eager run: hashes "));
