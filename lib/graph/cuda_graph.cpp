@@ -85,8 +85,9 @@ CapturedGraph CapturedGraph::capture(Runtime& runtime, const std::string& name,
 void CapturedGraph::launch() const {
   DELTAPORT_VALIDATE(impl_ != nullptr, CaptureError, "an empty captured graph was launched");
   require_not_recording(impl_->name.c_str(), "a captured graph cannot be part of another");
-  const Kokkos::Profiling::ScopedRegion region(impl_->name);
+  Kokkos::Profiling::pushRegion(impl_->name);
   const cudaError_t status = cudaGraphLaunch(impl_->executable, impl_->stream);
+  Kokkos::Profiling::popRegion();
   DELTAPORT_VALIDATE(status == cudaSuccess, DeviceError, "launching the captured segment '", impl_->name,
                      "': ", cudaGetErrorString(status));
 }
