@@ -92,7 +92,7 @@ struct PerToken {
   std::int64_t linear_workspace(LayerType type, const LinearMixerConfig& c) const {
     const std::int64_t gates = type == LayerType::gdn ? 2 * value_heads : 2 * keys + values;
     const std::int64_t states = chunked ? 2 * value_heads * c.key_head_dim * c.value_head_dim / chunk : 0;
-    return 2 * hidden + projections(type) + values + 2 * keys + values + gates + states;
+    return hidden + projections(type) + values + 2 * keys + values + gates + states;
   }
 };
 
@@ -154,7 +154,8 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   // Every norm keeps its input, the residual stream, and one statistic per token.
   table.add_bytes("norms", elements((2 * config.num_hidden_layers + 1) * (per_token.hidden + 1)));
   table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  const std::int64_t mlp = elements(3 * per_token.hidden + per_token.inner);
+  // The gradients of output and input and the activation's; then, in the norm before it, that of the residual.
+  const std::int64_t mlp = elements(2 * per_token.hidden + std::max(per_token.inner, per_token.hidden));
   const std::int64_t loss = elements(2 * per_token.hidden) +
                             tokens * static_cast<std::int64_t>(sizeof(double)) +
                             std::min(tokens, options.loss_chunk_tokens) * config.vocab_size * element;
