@@ -9,6 +9,7 @@
 #include "config/field.hpp"
 #include "config/printing.hpp"
 #include "deltaport/config/checks.hpp"
+#include "deltaport/config/names.hpp"
 #include "deltaport/core/error.hpp"
 
 namespace deltaport::config {
@@ -84,6 +85,19 @@ class Rules {
     });
   }
 
+  void graphs() {
+    const GraphConfig& graph = c_.graph;
+    rule({"graph.warmup_steps", "graph.scope", "train.steps"}, [&] {
+      if (graph.scope == GraphScope::none) return std::string();
+      if (graph.warmup_steps < 1)
+        return concat("'graph.warmup_steps' must be >= 1 with graph.scope ", name_of(graph.scope),
+                      ": an eager step loads the kernels and measures the memory that a capture needs");
+      if (graph.warmup_steps < c_.train.steps) return std::string();
+      return concat("'graph.warmup_steps' = ", graph.warmup_steps,
+                    " leaves none of train.steps = ", c_.train.steps, " to be captured");
+    });
+  }
+
  private:
   template <class Check>
   void rule(const std::vector<std::string>& paths, const Check& check) {
@@ -106,6 +120,7 @@ void check_rules(const RunConfig& config, const std::function<bool(const std::st
   rules.heads();
   rules.schedule();
   rules.evaluation();
+  rules.graphs();
 }
 
 }  // namespace deltaport::config

@@ -8,6 +8,8 @@ constexpr std::string_view precisions[] = {"float32", "bfloat16"};
 constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
 constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
 constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
+constexpr std::string_view graph_scopes[] = {"none", "attention", "layer", "step"};
+constexpr std::string_view capture_failures[] = {"error", "eager"};
 }  // namespace
 
 template <>
@@ -29,6 +31,14 @@ std::span<const std::string_view> names_of<ScheduleName>() {
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>() {
   return recurrences;
+}
+template <>
+std::span<const std::string_view> names_of<GraphScope>() {
+  return graph_scopes;
+}
+template <>
+std::span<const std::string_view> names_of<OnCaptureFailure>() {
+  return capture_failures;
 }
 
 }  // namespace deltaport

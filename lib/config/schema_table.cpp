@@ -30,6 +30,8 @@ constexpr Binding optimizer = bind<&R::optimizer, p...>;
 template <auto... p>
 constexpr Binding schedule = bind<&R::schedule, p...>;
 template <auto... p>
+constexpr Binding graph = bind<&R::graph, p...>;
+template <auto... p>
 constexpr Binding checkpoint = bind<&R::checkpoint, p...>;
 template <auto... p>
 constexpr Binding eval = bind<&R::eval, p...>;
@@ -149,6 +151,15 @@ std::vector<Field> make_table() {
 
       {"recurrence.implementation", word, "", {}, names_of<RecurrenceName>(), free,
        "which kernels run GDN and GDN2", bind<&R::recurrence, &RecurrenceConfig::implementation>},
+
+      {"graph.scope", word, "", {}, names_of<GraphScope>(), free,
+       "what is captured once and replayed: token mixers, layers or whole passes", graph<&GraphConfig::scope>},
+      {"graph.warmup_steps", integer, "steps", between(0, max_count), {}, free,
+       "eager steps before the capture", graph<&GraphConfig::warmup_steps>},
+      {"graph.on_failure", word, "", {}, names_of<OnCaptureFailure>(), free,
+       "what to do when a capture fails", graph<&GraphConfig::on_failure>},
+      {"graph.max_shapes", integer, "shapes", between(1, 4096), {}, free,
+       "input shapes to capture; each holds the memory of one pass", graph<&GraphConfig::max_shapes>},
 
       {"checkpoint.dir", text, "", {}, {}, free, "directory of the checkpoints",
        checkpoint<&CheckpointConfig::dir>, "${run.dir}/checkpoints", Null::means_default},

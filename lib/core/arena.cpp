@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/free_ranges.hpp"
+#include "deltaport/core/enqueue.hpp"
 #include "deltaport/core/error.hpp"
 #include "deltaport/core/tensor.hpp"
 
@@ -59,6 +60,13 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
  public:
   explicit ArenaState(ArenaOptions options) : options_(options) {}
 
+  /// A region: hands out places from `begin` on, in `block` or, where there is none, imagined ones. The stretch is far
+  /// longer than any block, so that places do not depend on how much of it is backed by memory.
+  ArenaState(std::byte* begin, std::shared_ptr<Storage> block, ArenaOptions options)
+      : options_(options), region_begin_(begin), region_block_(std::move(block)) {
+    free_.add_slab(begin, region_span);
+  }
+
   ~ArenaState() {
     for (const Slab& slab : slabs_) release_slab(slab);
   }
@@ -76,6 +84,7 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
         add_slab(name, rounded);
         data = free_.take(rounded);
       }
+      if (region_begin_ != nullptr) grow_region(name, data, rounded);
       stats_.allocated += rounded;
       live_.emplace(data, ArenaBlock{std::string(name), rounded});
       stats_.blocks = live_.size();
@@ -84,8 +93,11 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
         peak_is_stale_ = true;
       }
     }
+    if (is_imagined()) return std::make_shared<Storage>(shared_from_this(), data, bytes, std::string(name));
     mark_usable(data, rounded);
-    if (options_.poison) fill(data, rounded);
+    // On devices the fill waits for everything, which a capture forbids.
+    if (options_.poison && (runs_on_host || !is_recording()))
+      enqueue("deltaport: poison", [data, rounded] { fill(data, rounded); });
     return std::make_shared<Storage>(shared_from_this(), data, bytes, std::string(name));
   }
 
@@ -103,9 +115,15 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     live_.erase(entry);
     stats_.allocated -= size;
     stats_.blocks = live_.size();
-    mark_unusable(data, size);
+    if (region_begin_ == nullptr) mark_unusable(data, size);
     free_.give(data, size);
   }
+
+  std::size_t region_bytes() const {
+    std::lock_guard lock(mutex_);
+    return region_bytes_;
+  }
+  const ArenaOptions& options() const { return options_; }
 
   ArenaStats stats() const {
     std::lock_guard lock(mutex_);
@@ -148,12 +166,26 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     return given_back;
   }
 
+  bool is_imagined() const { return region_begin_ != nullptr && region_block_ == nullptr; }
+
  private:
   struct Slab {
     void* raw;
     std::byte* begin;
     std::size_t bytes;
   };
+
+  void grow_region(std::string_view name, std::byte* data, std::size_t rounded) {
+    const std::size_t end = static_cast<std::size_t>(data - region_begin_) + rounded;
+    if (region_block_ != nullptr && end > region_block_->bytes()) {
+      free_.give(data, rounded);
+      throw CaptureError(concat(
+          "'", name, "' asks for ", rounded, " bytes at ", end - rounded, " of the ", region_block_->bytes(),
+          " that captured work was measured to need: its requests for memory change from run "
+          "to run"));
+    }
+    region_bytes_ = std::max(region_bytes_, end);
+  }
 
   static void release_slab(const Slab& slab) {
     mark_usable(slab.begin, slab.bytes);
@@ -195,7 +227,12 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     Kokkos::deep_copy(Bytes(reinterpret_cast<unsigned char*>(data), bytes), static_cast<unsigned char>(0xFF));
   }
 
+  static constexpr std::size_t region_span = std::size_t{1} << 44;
+
   ArenaOptions options_;
+  std::byte* region_begin_ = nullptr;      // regions only
+  std::shared_ptr<Storage> region_block_;  // regions that are reserved
+  std::size_t region_bytes_ = 0;
   mutable std::mutex mutex_;
   ArenaStats stats_;
   std::vector<Slab> slabs_;
@@ -215,7 +252,11 @@ Storage::~Storage() {
 Arena::Arena(ArenaOptions options) : state_(std::make_shared<ArenaState>(options)) {}
 
 std::shared_ptr<Storage> Arena::allocate(std::string_view name, std::size_t bytes) {
-  return state_->allocate(name, bytes);
+  if (region_ == nullptr) return state_->allocate(name, bytes);
+  if (!region_->is_imagined()) return region_->allocate(name, bytes);
+  auto storage = state_->allocate(name, bytes);
+  storage->shadow_ = region_->allocate(name, bytes);
+  return storage;
 }
 ArenaStats Arena::stats() const {
   return state_->stats();
@@ -231,6 +272,42 @@ std::vector<ArenaBlock> Arena::peak_blocks() const {
 }
 std::size_t Arena::trim() {
   return state_->trim();
+}
+
+namespace {
+// Any address that is aligned will do: nothing is stored there.
+std::shared_ptr<ArenaState> imagined_region() {
+  return std::make_shared<ArenaState>(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 32), nullptr,
+                                      ArenaOptions{});
+}
+}  // namespace
+
+ArenaRegion::ArenaRegion(Arena& arena) : arena_(arena), state_(imagined_region()) {}
+
+ArenaRegion::Entered::Entered(ArenaRegion& region) : arena_(region.arena_) {
+  DELTAPORT_VALIDATE(arena_.region_ == nullptr, Error, "an arena region was entered inside another");
+  arena_.region_ = region.state_;
+}
+ArenaRegion::Entered::~Entered() {
+  arena_.region_ = nullptr;
+}
+
+void ArenaRegion::place(std::shared_ptr<Storage> memory) {
+  DELTAPORT_VALIDATE(!placed() && arena_.region_ != state_, Error,
+                     "an arena region is placed once, from outside");
+  DELTAPORT_VALIDATE(memory != nullptr && memory->bytes() >= bytes(), Error, "an arena region of ", bytes(),
+                     " bytes does not fit into a block of ", memory == nullptr ? 0 : memory->bytes());
+  memory_ = std::move(memory);
+  state_ = std::make_shared<ArenaState>(memory_->data(), memory_, arena_.state_->options());
+}
+
+std::size_t ArenaRegion::bytes() const {
+  return state_->region_bytes();
+}
+
+bool ArenaRegion::owns(const std::shared_ptr<Storage>& storage) const {
+  if (storage == nullptr) return false;
+  return storage->state_ == state_ || (storage->shadow_ != nullptr && storage->shadow_->state_ == state_);
 }
 
 }  // namespace deltaport

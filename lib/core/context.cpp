@@ -4,6 +4,7 @@
 #include <set>
 
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/core/segments.hpp"
 
 namespace deltaport {
 
@@ -49,10 +50,22 @@ std::size_t SavedTensors::bytes(std::string_view group) const {
   return total;
 }
 
+SavedTensors SavedTensors::replaced(const std::function<AnyTensor(const AnyTensor&)>& of) const {
+  SavedTensors result = *this;
+  for (Entry& entry : result.entries_) entry.tensor = of(entry.tensor);
+  return result;
+}
+
 void SavedTensors::clear() {
   while (!entries_.empty()) entries_.pop_back();
   groups_.clear();
   open_ = -1;
+}
+
+AnyTensors run_segment(Context& context, SegmentLevel level, const std::string& name, AnyTensors inputs,
+                       const AnyTensors& accumulated, const SegmentBody& body) {
+  if (context.segments == nullptr || !context.training()) return body(std::move(inputs));
+  return context.segments->run(level, name, std::move(inputs), accumulated, context.saved, body);
 }
 
 Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens) {

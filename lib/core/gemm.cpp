@@ -21,6 +21,12 @@ namespace {
 
 std::vector<GemmCall>* gemm_log = nullptr;
 
+#if defined(KOKKOS_ENABLE_CUDA) || defined(DELTAPORT_HAVE_CBLAS)
+constexpr bool product_is_kernel = false;
+#else
+constexpr bool product_is_kernel = true;
+#endif
+
 [[maybe_unused]] int as_int(std::int64_t value, const char* what) {
   DELTAPORT_VALIDATE(value >= 0 && value <= 2147483647, ShapeError, "gemm: ", what, " = ", value,
                      " does not fit 32 bits");
@@ -161,8 +167,16 @@ void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m
   if (m == 0 || n == 0) return;
   if (gemm_log != nullptr) gemm_log->push_back({trans_a, trans_b, m, n, k, dtype_of<T>, dtype_of<C>});
   WorkScope scope(runtime, Work::gemm, "deltaport: gemm");
-  product(runtime, trans_a, trans_b, as_int(m, "m"), as_int(n, "n"), as_int(k, "k"), alpha, a,
-          as_int(lda, "lda"), b, as_int(ldb, "ldb"), beta, c, as_int(ldc, "ldc"));
+  const int rows = as_int(m, "m"), columns = as_int(n, "n"), depth = as_int(k, "k");
+  const int a_stride = as_int(lda, "lda"), b_stride = as_int(ldb, "ldb"), c_stride = as_int(ldc, "ldc");
+  const auto call = [=, &runtime] {
+    product(runtime, trans_a, trans_b, rows, columns, depth, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
+  };
+  // The built-in product is a kernel, and enqueues itself.
+  if constexpr (product_is_kernel)
+    call();
+  else
+    enqueue("deltaport: gemm", call);
 }
 
 #define DELTAPORT_INSTANTIATE(T, C)                                                                          \

@@ -82,6 +82,7 @@ WorkTimer& Runtime::timer() {
   return *impl_->timer;
 }
 void Runtime::fence(const char* why) const {
+  require_not_recording(why, "it waits for the stream");
   impl_->exec->fence(why);
 }
 

@@ -39,6 +39,7 @@ void WorkTimer::reset() {
 }
 
 void WorkTimer::charge() {
+  require_not_recording("deltaport: timed region", "the work timer waits for the stream; switch it off");
   exec_->fence("deltaport: timed region");
   const auto now = std::chrono::steady_clock::now();
   const Work kind = stack_.empty() ? Work::other : stack_.back();

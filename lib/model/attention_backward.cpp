@@ -164,10 +164,10 @@ void attention_backward(Runtime& runtime, const AttentionShape& shape, const Seq
     keys.dv = dv;
   }
   const std::size_t scratch = in.scratch_elements() * sizeof(A) + 64;
-  Kokkos::parallel_for("deltaport: attention dq",
+  enqueue_kernel("deltaport: attention dq",
                        attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
                        QueryGradient<T>{in, dq});
-  Kokkos::parallel_for("deltaport: attention dk dv",
+  enqueue_kernel("deltaport: attention dk dv",
                        attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch), keys);
   if constexpr (is_half<T>)
     for_each_index(runtime.compute(), "deltaport: attention dv", shape.tokens * value_width,

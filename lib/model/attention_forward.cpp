@@ -114,7 +114,7 @@ void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequ
     sums = o;
   }
   const AttentionForward<T> kernel{shape, tasks, tiles.slots(), q, k, v, sums, o, logsumexp};
-  Kokkos::parallel_for("deltaport: attention forward",
+  enqueue_kernel("deltaport: attention forward",
                        attention_policy(runtime.compute(), tiles.slots() * shape.heads,
                                         kernel.scratch_elements() * sizeof(A) + 64),
                        kernel);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/hybrid_lm.hpp"
 
+#include "deltaport/core/segments.hpp"
+
 namespace deltaport {
 
 template <class T>
@@ -61,69 +63,178 @@ void HybridLm<T>::validate(const char* what, const Tensor<std::int32_t>& tokens,
                      sequences.positions.size(), " tokens, but there are ", tokens.size());
 }
 
-// `residual` is the running sum; every norm adds the output of the layer before it in the same pass.
 template <class T>
-template <class Mix>
-Tensor<T> HybridLm<T>::run(Context& context, const Tensor<std::int32_t>& tokens, const Mix& mix) {
-  Tensor<T> residual = embedding_->forward(context, tokens);
-  Tensor<T> x = layers_.front().input_norm->forward(context, residual);
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    x = mix(i, x);
-    auto added = layers_[i].mlp_norm->forward_residual(context, residual, x);
-    residual = std::move(added.sum);
-    x = layers_[i].mlp->forward(context, added.normalised);
-    const RmsNorm<T>& next = i + 1 < layers_.size() ? *layers_[i + 1].input_norm : *final_norm_;
-    added = next.forward_residual(context, residual, x);
-    residual = std::move(added.sum);
-    x = std::move(added.normalised);
-  }
-  return x;
+Tensor<T> HybridLm<T>::norm_forward(Context& context, const RmsNorm<T>& norm, Stream& stream) {
+  if (!stream.delta) return norm.forward(context, stream.residual);
+  auto added = norm.forward_residual(context, stream.residual, stream.delta);
+  stream.residual = std::move(added.sum);
+  stream.delta = {};
+  return std::move(added.normalised);
 }
 
 template <class T>
-Tensor<T> HybridLm<T>::mix_backward(Context& context, const Layer& layer, const Tensor<T>& dy,
+template <class Mix>
+typename HybridLm<T>::Stream HybridLm<T>::layer_forward(Context& context, std::size_t i, Stream stream,
+                                                        const Mix& mix) {
+  {
+    Tensor<T> x = norm_forward(context, *layers_[i].input_norm, stream);
+    stream.delta = mix(std::move(x));
+  }
+  const Tensor<T> x = norm_forward(context, *layers_[i].mlp_norm, stream);
+  stream.delta = layers_[i].mlp->forward(context, x);
+  return stream;
+}
+
+template <class T>
+Tensor<T> HybridLm<T>::mix(Context& context, std::size_t i, Tensor<T> x, const Sequences& sequences) {
+  const auto body = [&, i](AnyTensors in) -> AnyTensors {
+    const Layer& layer = layers_[i];
+    const Tensor<T> input = in[0].as<T>();
+    in.clear();
+    return {layer.linear ? layer.linear->forward(context, input, sequences)
+                         : layer.attention->forward(context, input, sequences)};
+  };
+  return run_segment(context, SegmentLevel::mixer, concat("layer ", i, " mixer forward"), {std::move(x)}, {},
+                     body)[0]
+      .template as<T>();
+}
+
+template <class T>
+Tensor<T> HybridLm<T>::mix_backward(Context& context, std::size_t i, Tensor<T> dy,
                                     const Sequences& sequences) {
-  return layer.linear ? layer.linear->backward(context, dy, sequences)
-                      : layer.attention->backward(context, dy, sequences);
+  const auto body = [&, i](AnyTensors in) -> AnyTensors {
+    const Layer& layer = layers_[i];
+    const Tensor<T> d = in[0].as<T>();
+    in.clear();
+    return {layer.linear ? layer.linear->backward(context, d, sequences)
+                         : layer.attention->backward(context, d, sequences)};
+  };
+  return run_segment(context, SegmentLevel::mixer, concat("layer ", i, " mixer backward"), {std::move(dy)},
+                     {}, body)[0]
+      .template as<T>();
+}
+
+template <class T>
+Tensor<T> HybridLm<T>::layer_backward(Context& context, std::size_t i, Tensor<T> d_residual,
+                                      const Sequences& sequences) {
+  Layer& layer = layers_[i];
+  Tensor<T> d = layer.mlp->backward(context, d_residual);
+  d_residual = layer.mlp_norm->backward(context, d, d_residual);
+  d = mix_backward(context, i, d_residual, sequences);
+  return layer.input_norm->backward(context, d, d_residual);
+}
+
+template <class T>
+typename HybridLm<T>::Stream HybridLm<T>::layers_forward(Context& context, Stream stream,
+                                                         const Sequences& sequences) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto body = [&, i](AnyTensors in) -> AnyTensors {
+      Stream input{in[0].as<T>(), in[1].as<T>()};
+      in.clear();
+      Stream output = layer_forward(context, i, std::move(input),
+                                    [&](Tensor<T> x) { return mix(context, i, std::move(x), sequences); });
+      return {output.residual, output.delta};
+    };
+    AnyTensors inputs = {stream.residual, stream.delta};
+    stream = {};
+    const AnyTensors outputs = run_segment(context, SegmentLevel::layer, concat("layer ", i, " forward"),
+                                           std::move(inputs), {}, body);
+    stream = {outputs[0].as<T>(), outputs[1].as<T>()};
+  }
+  return stream;
+}
+
+template <class T>
+Tensor<T> HybridLm<T>::layers_backward(Context& context, Tensor<T> d_residual, const Sequences& sequences) {
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const auto body = [&, i](AnyTensors in) -> AnyTensors {
+      Tensor<T> d = in[0].as<T>();
+      in.clear();
+      return {layer_backward(context, i, std::move(d), sequences)};
+    };
+    AnyTensors inputs = {d_residual};
+    d_residual = {};
+    d_residual = run_segment(context, SegmentLevel::layer, concat("layer ", i, " backward"),
+                             std::move(inputs), {}, body)[0]
+                     .template as<T>();
+  }
+  return d_residual;
 }
 
 template <class T>
 Tensor<T> HybridLm<T>::hidden(Context& context, const Tensor<std::int32_t>& tokens,
                               const Sequences& sequences) {
   validate("hidden", tokens, sequences);
-  return run(context, tokens, [&](std::size_t i, const Tensor<T>& x) {
-    const Layer& layer = layers_[i];
-    return layer.linear ? layer.linear->forward(context, x, sequences)
-                        : layer.attention->forward(context, x, sequences);
-  });
+  Stream stream = layers_forward(context, {embedding_->forward(context, tokens), {}}, sequences);
+  return norm_forward(context, *final_norm_, stream);
 }
 
 template <class T>
 void HybridLm<T>::hidden_backward(Context& context, const Tensor<T>& d_hidden, const Sequences& sequences) {
   Tensor<T> d_residual = final_norm_->backward(context, d_hidden);
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    Layer& layer = layers_[i];
-    Tensor<T> d = layer.mlp->backward(context, d_residual);
-    d_residual = layer.mlp_norm->backward(context, d, d_residual);
-    d = mix_backward(context, layer, d_residual, sequences);
-    d_residual = layer.input_norm->backward(context, d, d_residual);
-  }
+  d_residual = layers_backward(context, std::move(d_residual), sequences);
   embedding_->backward(context, d_residual);
+}
+
+template <class T>
+Tensor<T> HybridLm<T>::loss(Context& context, Stream stream, const MicroBatch& batch) {
+  const auto body = [&](AnyTensors in) -> AnyTensors {
+    Stream input{in[0].as<T>(), in[1].as<T>()};
+    in.clear();
+    Tensor<T> d_hidden;
+    {
+      const Tensor<T> last = norm_forward(context, *final_norm_, input);
+      input = {};
+      head_->forward_backward(context, last, batch.labels, batch.gradient_scale, batch.loss_sum, d_hidden);
+    }
+    return {final_norm_->backward(context, d_hidden)};
+  };
+  AnyTensors inputs = {stream.residual, stream.delta};
+  stream = {};
+  return run_segment(context, SegmentLevel::layer, "loss", std::move(inputs), {batch.loss_sum}, body)[0]
+      .template as<T>();
+}
+
+template <class T>
+void HybridLm<T>::micro_batch(Context& context, const MicroBatch& batch) {
+  const auto body = [&](const AnyTensors&) -> AnyTensors {
+    Stream stream =
+        layers_forward(context, {embedding_->forward(context, batch.tokens), {}}, batch.sequences);
+    Tensor<T> d_residual = loss(context, std::move(stream), batch);
+    d_residual = layers_backward(context, std::move(d_residual), batch.sequences);
+    embedding_->backward(context, d_residual);
+    return {};
+  };
+  run_segment(context, SegmentLevel::step, "micro-batch", {}, {batch.loss_sum}, body);
+}
+
+template <class T>
+void HybridLm<T>::forward_backward(Context& context, const Tensor<std::int32_t>& tokens,
+                                   const Tensor<std::int32_t>& labels, const Sequences& sequences,
+                                   const Tensor<double>& gradient_scale, const Tensor<double>& loss_sum) {
+  DELTAPORT_VALIDATE(context.training(), Error, "forward_backward needs Mode::train");
+  DELTAPORT_VALIDATE(context.saved.empty(), Error, "forward_backward found ", context.saved.size(),
+                     " saved tensors of an earlier forward without backward; call SavedTensors::clear()");
+  validate("forward_backward", tokens, sequences);
+  SegmentPass pass(
+      context.segments, "micro-batch",
+      {tokens, labels, sequences.cu_seqlens, sequences.positions, sequences.sequence_of, gradient_scale});
+  micro_batch(context,
+              {pass.input<std::int32_t>(0),
+               pass.input<std::int32_t>(1),
+               {pass.input<std::int32_t>(2), pass.input<std::int32_t>(3), pass.input<std::int32_t>(4)},
+               pass.input<double>(5),
+               loss_sum});
+  pass.end();
 }
 
 template <class T>
 void HybridLm<T>::forward_backward(Context& context, const Tensor<std::int32_t>& tokens,
                                    const Tensor<std::int32_t>& labels, const Sequences& sequences,
                                    double gradient_scale, const Tensor<double>& loss_sum) {
-  DELTAPORT_VALIDATE(context.training(), Error, "forward_backward needs Mode::train");
-  DELTAPORT_VALIDATE(context.saved.empty(), Error, "forward_backward found ", context.saved.size(),
-                     " saved tensors of an earlier forward without backward; call SavedTensors::clear()");
-  Tensor<T> d_hidden;
-  {
-    const Tensor<T> last = hidden(context, tokens, sequences);
-    head_->forward_backward(context, last, labels, gradient_scale, loss_sum, d_hidden);
-  }
-  hidden_backward(context, d_hidden, sequences);
+  const auto scale = context.runtime.template allocate<double>("gradient scale", Shape{1});
+  fill(context.runtime.compute(), scale, gradient_scale);
+  forward_backward(context, tokens, labels, sequences, scale, loss_sum);
 }
 
 template <class T>
@@ -166,12 +277,14 @@ Tensor<Accumulate<T>> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int3
                      tokens.shape().str());
   SavedTensors nothing;
   Context context{runtime, nothing, Mode::evaluate};
-  const Tensor<T> last = run(context, tokens, [&](std::size_t i, const Tensor<T>& x) {
-    const Layer& layer = layers_[i];
-    return layer.linear ? layer.linear->step(runtime, x, std::get<LinearDecodeState<T>>(state.layers[i]))
-                        : layer.attention->step(runtime, x, std::get<AttentionState<T>>(state.layers[i]));
-  });
-  return head_->logits(runtime, last);
+  Stream stream{embedding_->forward(context, tokens), {}};
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    stream = layer_forward(context, i, std::move(stream), [&](const Tensor<T>& x) {
+      const Layer& layer = layers_[i];
+      return layer.linear ? layer.linear->step(runtime, x, std::get<LinearDecodeState<T>>(state.layers[i]))
+                          : layer.attention->step(runtime, x, std::get<AttentionState<T>>(state.layers[i]));
+    });
+  return head_->logits(runtime, norm_forward(context, *final_norm_, stream));
 }
 
 template class HybridLm<bfloat16>;

@@ -105,7 +105,7 @@ struct CrossEntropyRow {
   using A = Accumulate<T>;
   std::int64_t vocab;
   Want want;
-  A scale;
+  const double* scale_of_gradients;  // null without them
   const std::int32_t* labels;
   A* logits;
   double* loss;
@@ -129,6 +129,7 @@ struct CrossEntropyRow {
       *out = Kokkos::log(sum) + (static_cast<double>(top) - static_cast<double>(target));
     });
     if (want == Want::loss) return;
+    const A scale = static_cast<A>(*scale_of_gradients);
     const A factor = static_cast<A>(static_cast<double>(scale) / sum);
     const A once = known ? scale : A(0);
     if constexpr (is_half<T>) {
@@ -157,15 +158,15 @@ struct AddLosses {
 
 template <class T>
 void enqueue_rows(Runtime& runtime, const Tensor<Accumulate<T>>& logits, const Tensor<std::int32_t>& labels,
-                  const Tensor<double>& losses, Accumulate<T> scale, Want want) {
+                  const Tensor<double>& losses, const Tensor<double>& scale, Want want) {
   const std::int64_t rows = logits.extent(0);
   if (rows == 0) return;
   TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8, runs_on_host ? 1 : 32);
   if constexpr (is_half<T>)
     policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(packed_run * sizeof(T)) + 64));
-  Kokkos::parallel_for(
+  enqueue_kernel(
       "deltaport: cross-entropy", policy,
-      CrossEntropyRow<T>{logits.extent(1), want, scale, labels.data(), logits.data(), losses.data()});
+      CrossEntropyRow<T>{logits.extent(1), want, scale.data(), labels.data(), logits.data(), losses.data()});
 }
 
 }  // namespace
@@ -192,14 +193,17 @@ void LinearCrossEntropy<T>::validate(const Tensor<T>& hidden, const Tensor<std::
 
 template <class T>
 void LinearCrossEntropy<T>::forward_backward(Context& context, const Tensor<T>& hidden,
-                                             const Tensor<std::int32_t>& labels, double gradient_scale,
+                                             const Tensor<std::int32_t>& labels,
+                                             const Tensor<double>& gradient_scale,
                                              const Tensor<double>& loss_sum, Tensor<T>& d_hidden) const {
   WorkScope scope(context.runtime, Work::loss, "deltaport: loss");
   validate(hidden, labels, loss_sum);
+  DELTAPORT_VALIDATE(gradient_scale.size() == 1, ShapeError, "loss: gradient_scale must be [1], got ",
+                     gradient_scale.shape().str());
   if (!d_hidden) d_hidden = context.runtime.template allocate<T>("loss d_hidden", hidden.shape());
   DELTAPORT_VALIDATE(d_hidden.shape() == hidden.shape(), ShapeError, "loss: d_hidden is ",
                      d_hidden.shape().str(), " but hidden is ", hidden.shape().str());
-  run(context.runtime, hidden, labels, static_cast<Accumulate<T>>(gradient_scale), loss_sum, d_hidden);
+  run(context.runtime, hidden, labels, gradient_scale, loss_sum, d_hidden);
 }
 
 template <class T>
@@ -208,12 +212,12 @@ void LinearCrossEntropy<T>::evaluate(Context& context, const Tensor<T>& hidden,
                                      const Tensor<double>& loss_sum) const {
   WorkScope scope(context.runtime, Work::loss, "deltaport: loss (evaluation)");
   validate(hidden, labels, loss_sum);
-  run(context.runtime, hidden, labels, 0, loss_sum, {});
+  run(context.runtime, hidden, labels, {}, loss_sum, {});
 }
 
 template <class T>
 void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-                                Accumulate<T> scale, const Tensor<double>& loss_sum,
+                                const Tensor<double>& scale, const Tensor<double>& loss_sum,
                                 const Tensor<T>& d_hidden) const {
   using A = Accumulate<T>;
   const std::int64_t tokens = hidden.extent(0), width = hidden.extent(1);

@@ -110,7 +110,7 @@ struct LinearElements {
     const Elements gate = gates(type);
     const std::int64_t states = chunked ? 2 * value_heads * state / chunk : 0;
     const std::int64_t copies = half && (portable || !chunked) ? 2 * (qkv() + gate.values) + values : 0;
-    return {2 * hidden + projections(type) + values + qkv() + gate.values, gate.wide + states + copies};
+    return {hidden + projections(type) + values + qkv() + gate.values, gate.wide + states + copies};
   }
 };
 
@@ -211,8 +211,9 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   const std::int64_t norms = 2 * config.num_hidden_layers + 1;
   table.add_bytes("norms", bytes({norms * hidden, norms}));
   table.add_bytes("embedding", tokens * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  // The gradients of output and input and the activation's; then, in the norm before it, that of the residual.
   const std::int64_t mlp =
-      bytes({3 * hidden + inner, 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
+      bytes({2 * hidden + std::max(inner, hidden), 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
   const std::int64_t rows = std::min(tokens, options.loss_chunk_tokens);
   const std::int64_t loss = bytes({2 * hidden, 0}) + tokens * static_cast<std::int64_t>(sizeof(double)) +
                             rows * config.vocab_size * bytes.wide_size() +

@@ -178,7 +178,7 @@ void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlic
                     runs_on_host ? 1 : 32);
   policy.set_scratch_size(0,
                           Kokkos::PerTeam(static_cast<int>(ConvolveBackward<T>::scratch_bytes(widest) + 64)));
-  Kokkos::parallel_for("deltaport: qkv_conv backward", policy, functor);
+  enqueue_kernel("deltaport: qkv_conv backward", policy, functor);
   for_each_index(
       runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
       SumWeightGradient<Accumulate<T>>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});

@@ -64,15 +64,21 @@ void AdamW<T>::build_decay_flags(Runtime& runtime) {
 }
 
 template <class T>
-void AdamW<T>::step(Runtime& runtime, double lr, const Tensor<double>& norm) {
-  DELTAPORT_VALIDATE(norm.size() == 1, ShapeError, "AdamW: norm must be [1], as global_norm gives it");
+void AdamW<T>::set_rate(Runtime& runtime, double lr) {
   DELTAPORT_VALIDATE(lr >= 0.0 && std::isfinite(lr), ConfigError, "AdamW: lr must be finite and >= 0, not ",
                      lr);
+  require_not_recording("deltaport: adamw rate",
+                        "the learning rate of this step would be that of all replays");
+  WorkScope scope(runtime, Work::optimizer, "deltaport: adamw rate");
+  for_each_index(runtime.compute(), "deltaport: adamw rate", 1, optim::SetRate<Scalars>{scalars_.data(), lr});
+}
+
+template <class T>
+void AdamW<T>::update(Runtime& runtime, const Tensor<double>& norm) {
+  DELTAPORT_VALIDATE(norm.size() == 1, ShapeError, "AdamW: norm must be [1], as global_norm gives it");
   WorkScope scope(runtime, Work::optimizer, "deltaport: adamw");
   const ExecutionSpace& exec = runtime.compute();
   Scalars* scalars = scalars_.data();
-  // The rate travels as a kernel argument; everything else of the step reads it from the device.
-  for_each_index(exec, "deltaport: adamw rate", 1, optim::SetRate<Scalars>{scalars, lr});
   for_each_index(exec, "deltaport: adamw scalars", 1,
                  optim::PrepareStep<Scalars>{scalars, norm.data(), config_.beta1, config_.beta2,
                                              config_.weight_decay, grad_clip_});

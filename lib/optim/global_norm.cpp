@@ -88,9 +88,9 @@ Tensor<double> global_norm(Runtime& runtime, const Tensor<T>& gradients) {
   Tensor<double> partials =
       runtime.allocate<double>("gradient norm partials", Shape{std::max<std::int64_t>(count, 1)});
   if (count > 0)
-    Kokkos::parallel_for("deltaport: gradient square sums",
-                         TeamPolicy(runtime.compute(), static_cast<int>(count), runs_on_host ? 1 : 256, 1),
-                         PartialSquareSums<T>{gradients.data(), n, blocks_per_partial, partials.data()});
+    enqueue_kernel("deltaport: gradient square sums",
+                   TeamPolicy(runtime.compute(), static_cast<int>(count), runs_on_host ? 1 : 256, 1),
+                   PartialSquareSums<T>{gradients.data(), n, blocks_per_partial, partials.data()});
   for_each_row(runtime.compute(), "deltaport: gradient norm", 1,
                FinishNorm{partials.data(), count, norm.data()});
   return norm;

@@ -161,7 +161,7 @@ GateGradients<T> gate_backward(Runtime& runtime, const Extents& x, const RawGate
   out.d_raw = runtime.allocate<T>("recurrence d_raw_gate", gate.raw.shape());
   const Parameters<T> parameters(runtime, gate, options, width);
   parameters.with_curve(options.gate, [&](auto curve) {
-    Kokkos::parallel_for(
+    enqueue_kernel(
         "deltaport: recurrence gate gradient",
         TeamPolicy(runtime.compute(), static_cast<int>(blocks), runs_on_host ? 1 : 8, runs_on_host ? 1 : 32),
         GateBackward<T, decltype(curve)>{x, curve, gate.raw.data(), dg.data(), width, out.d_raw.data(),

@@ -101,6 +101,12 @@ void MetricsWriter::write(const CheckpointMetrics& metrics) {
   put(train::to_line(metrics));
 }
 
+void MetricsWriter::write(const GraphMetrics& metrics) {
+  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": graphs of step ", metrics.step,
+                     " after step ", last_step_);
+  put(train::to_line(metrics));
+}
+
 MetricsHistory read_metrics(const std::string& path) {
   MetricsHistory history;
   train::visit_lines(path, [&history](const train::MetricsRecord& record, std::size_t) {
@@ -108,6 +114,7 @@ MetricsHistory read_metrics(const std::string& path) {
     if (record.step) history.steps.push_back(*record.step);
     if (record.evaluation) history.evaluations.push_back(*record.evaluation);
     if (record.checkpoint) history.checkpoints.push_back(*record.checkpoint);
+    if (record.graphs) history.graphs.push_back(*record.graphs);
   });
   return history;
 }

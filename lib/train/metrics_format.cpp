@@ -63,6 +63,15 @@ void fields(CheckpointMetrics& m, Visit& visit) {
   visit("step", m.step);
 }
 
+template <class Visit>
+void fields(GraphMetrics& m, Visit& visit) {
+  visit("step", m.step);
+  visit("graphs", m.graphs);
+  visit("operations", m.operations);
+  visit("bytes", m.bytes);
+  visit("capture_seconds", m.capture_seconds);
+}
+
 /// Builds {"kind":"...","key":value,...} with keys in the order of the calls.
 class LineWriter {
  public:
@@ -156,10 +165,14 @@ std::string to_line(const EvalMetrics& metrics) {
 std::string to_line(const CheckpointMetrics& metrics) {
   return line_of("checkpoint", metrics);
 }
+std::string to_line(const GraphMetrics& metrics) {
+  return line_of("graphs", metrics);
+}
 
 std::int64_t MetricsRecord::step_number() const {
   if (step) return step->step;
   if (evaluation) return evaluation->step;
+  if (graphs) return graphs->step;
   return checkpoint ? checkpoint->step : 0;
 }
 
@@ -176,6 +189,8 @@ MetricsRecord parse_line(std::string_view line) {
       record.evaluation = record_of<EvalMetrics>(json);
     else if (kind == "checkpoint")
       record.checkpoint = record_of<CheckpointMetrics>(json);
+    else if (kind == "graphs")
+      record.graphs = record_of<GraphMetrics>(json);
     else
       throw DataError("unknown kind of record \"" + kind + "\"");
   } catch (const Json::exception& e) {

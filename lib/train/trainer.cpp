@@ -242,7 +242,8 @@ void Trainer::train_step() {
   metrics.tokens = result.tokens;
   metrics.valid_tokens = result.valid_tokens;
   metrics.tokens_total = state_.tokens += result.tokens;
-  metrics.seconds = seconds_since(begin);
+  const double wall = seconds_since(begin);
+  metrics.seconds = wall - captured_since_last();
   metrics.memory_allocated_bytes = peak_bytes(false);
   metrics.memory_reserved_bytes = peak_bytes(true);
   runtime_.arena().reset_peak();
@@ -255,6 +256,7 @@ void Trainer::train_step() {
   }
   record(metrics);
   if (console_) console_->step(metrics);
+  report_graphs(wall - metrics.seconds);
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
@@ -267,6 +269,26 @@ void Trainer::train_step() {
                      " updates in a row were skipped because loss or gradient norm was not finite; "
                      "the weights do not recover. Go on from the last checkpoint with a lower optimizer.lr");
   note(concat("step ", state_.step, ": loss or gradient norm is not finite, update skipped"));
+}
+
+double Trainer::captured_since_last() {
+  if (run_->graphs() == nullptr) return 0.0;
+  const double total = run_->graphs()->stats().capture_seconds;
+  return total - std::exchange(capture_seconds_, total);
+}
+
+void Trainer::report_graphs(double capture_seconds) {
+  if (run_->graphs() == nullptr) return;
+  for (const std::string& text : run_->graphs()->take_notes())
+    if (console_) console_->warning(text);
+  if (capture_seconds <= 0.0) return;
+  const graph::Stats stats = run_->graphs()->stats();
+  const GraphMetrics metrics{state_.step, stats.segments, stats.operations,
+                             static_cast<std::int64_t>(stats.bytes), capture_seconds};
+  record(metrics);
+  note(concat("graphs: ", with_thousands(metrics.graphs), " captured, ", with_thousands(metrics.operations),
+              " operations, ", train::gib(metrics.bytes), " GiB held, captured in ",
+              train::step_time(metrics.capture_seconds), " beside the step's time"));
 }
 
 void Trainer::evaluate() {

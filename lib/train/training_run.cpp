@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/train/training_run.hpp"
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
 #include "deltaport/config/checks.hpp"
+#include "deltaport/data/batch_hash.hpp"
 #include "deltaport/optim/global_norm.hpp"
 #include "deltaport/optim/schedule.hpp"
 
@@ -36,12 +38,22 @@ struct DeviceBatch {
   Sequences sequences;
 };
 
-DeviceBatch upload(Runtime& runtime, const Batch& batch) {
+// The number of documents differs from batch to batch. Empty ones at the end, up to a power of two, leave few shapes to
+// be captured, and change no result.
+std::vector<std::int32_t> with_empty_sequences(std::vector<std::int32_t> cu_seqlens) {
+  const std::size_t count = std::bit_ceil(cu_seqlens.size() - 1);
+  cu_seqlens.resize(count + 1, cu_seqlens.back());
+  return cu_seqlens;
+}
+
+DeviceBatch upload(Runtime& runtime, const Batch& batch, const graph::GraphSegments* graphs) {
   WorkScope scope(runtime, Work::data, "deltaport: upload batch");
   const Shape shape{static_cast<std::int64_t>(batch.tokens.size())};
-  return {from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
-          from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
-          make_sequences(runtime, batch.cu_seqlens, shape[0])};
+  return {
+      from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
+      from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
+      make_sequences(runtime, graphs != nullptr ? with_empty_sequences(batch.cu_seqlens) : batch.cu_seqlens,
+                     shape[0])};
 }
 
 }  // namespace
@@ -60,6 +72,19 @@ std::unique_ptr<AnyTrainingRun> make_training_run(const Communicator& communicat
     return std::make_unique<TrainingRun<bfloat16>>(communicator, runtime, config);
   return std::make_unique<TrainingRun<float>>(communicator, runtime, config);
 }
+graph::Options graph_options(const RunConfig& config) {
+  graph::Options options;
+  options.scope = static_cast<graph::Scope>(config.graph.scope);
+  options.warmup_steps = config.graph.warmup_steps;
+  options.on_failure =
+      config.graph.on_failure == OnCaptureFailure::eager ? graph::OnFailure::eager : graph::OnFailure::error;
+  options.max_shapes = config.graph.max_shapes;
+  return options;
+}
+static_assert(static_cast<int>(GraphScope::none) == static_cast<int>(graph::Scope::none) &&
+              static_cast<int>(GraphScope::attention) == static_cast<int>(graph::Scope::attention) &&
+              static_cast<int>(GraphScope::layer) == static_cast<int>(graph::Scope::layer) &&
+              static_cast<int>(GraphScope::step) == static_cast<int>(graph::Scope::step));
 
 template <class T>
 TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config)
@@ -80,6 +105,9 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   optimizer_ =
       std::make_unique<AdamW<T>>(runtime, model_->parameters(), config.optimizer, config.train.grad_clip);
   loss_sum_ = runtime.allocate_zero<double>("loss sum", Shape{1});
+  gradient_scale_ = runtime.allocate_zero<double>("gradient scale", Shape{1});
+  const graph::Options graphs = graph_options(config);
+  if (graphs.scope != graph::Scope::none) graphs_ = std::make_unique<graph::GraphSegments>(runtime, graphs);
 }
 
 template <class T>
@@ -106,11 +134,16 @@ StepResult TrainingRun<T>::step(std::int64_t step) {
 
   parameters.zero_gradients(runtime_);
   set_zero(runtime_.compute(), loss_sum_);
-  for (std::int64_t i = 0; i < plan_.micro_batches(); ++i) run_micro_batch(loader_->next(), gradient_scale);
+  fill(runtime_.compute(), gradient_scale_, gradient_scale);
+  for (std::int64_t i = 0; i < plan_.micro_batches(); ++i) {
+    const Batch batch = loader_->next();
+    result.input_hash = batch_hash(batch, result.input_hash);
+    run_micro_batch(batch);
+  }
 
   communicator_.sum_gradients(runtime_, parameters.flat_gradients());
-  const Tensor<double> norm = global_norm(runtime_, parameters.flat_gradients());
-  optimizer_->step(runtime_, result.lr, norm);
+  const Tensor<double> norm = update(result.lr);
+  if (graphs_) graphs_->step_done();
 
   copy_to_host(runtime_.compute(), &result.grad_norm, norm);
   const double loss_sum = total_loss();
@@ -120,11 +153,29 @@ StepResult TrainingRun<T>::step(std::int64_t step) {
 }
 
 template <class T>
-void TrainingRun<T>::run_micro_batch(const Batch& batch, double gradient_scale) {
-  const DeviceBatch device = upload(runtime_, batch);
-  Context context{runtime_, saved_, Mode::train};
-  model_->forward_backward(context, device.tokens, device.labels, device.sequences, gradient_scale,
+void TrainingRun<T>::run_micro_batch(const Batch& batch) {
+  const DeviceBatch device = upload(runtime_, batch, graphs_.get());
+  Context context{runtime_, saved_, Mode::train, graphs_.get()};
+  model_->forward_backward(context, device.tokens, device.labels, device.sequences, gradient_scale_,
                            loss_sum_);
+}
+
+/// Norm and update: one segment of level step. The gradients, moments and weights stay where they are.
+template <class T>
+Tensor<double> TrainingRun<T>::update(double lr) {
+  optimizer_->set_rate(runtime_, lr);
+  Context context{runtime_, saved_, Mode::train, graphs_.get()};
+  SegmentPass pass(graphs_.get(), "update", {});
+  const Tensor<T>& gradients = model_->parameters().flat_gradients();
+  const auto body = [&](const AnyTensors&) -> AnyTensors {
+    const Tensor<double> norm = global_norm(runtime_, gradients);
+    optimizer_->update(runtime_, norm);
+    return {norm};
+  };
+  const Tensor<double> norm =
+      run_segment(context, SegmentLevel::step, "update", {}, {gradients}, body)[0].template as<double>();
+  pass.end();
+  return norm;
 }
 
 template <class T>
@@ -143,7 +194,7 @@ EvalResult TrainingRun<T>::evaluate() {
   // Samples are dealt out one at a time: evaluation takes the same memory as one training sample.
   for (std::int64_t i = communicator_.rank(); i < samples; i += communicator_.size()) {
     const Batch batch = validation_->batch(i, 1);
-    const DeviceBatch device = upload(runtime_, batch);
+    const DeviceBatch device = upload(runtime_, batch, nullptr);
     Context context{runtime_, saved_, Mode::evaluate};
     model_->evaluate(context, device.tokens, device.labels, device.sequences, loss_sum_);
     result.valid_tokens += batch.valid_tokens;

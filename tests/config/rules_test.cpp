@@ -116,5 +116,32 @@ TEST(CheckRanks, GivesTheAccumulationOrNamesAllFactors) {
   EXPECT_THROW(check_ranks(c, 0), ConfigError);
 }
 
+TEST(Rules, GraphsNeedAWarmUpAndSomethingToCapture) {
+  EXPECT_TRUE(
+      has(argument_report({"--graph.scope=layer", "--graph.warmup_steps=0"}),
+          "'graph.warmup_steps' must be >= 1 with graph.scope layer: an eager step loads the kernels"));
+  EXPECT_TRUE(has(argument_report({"--graph.scope=step", "--graph.warmup_steps=100"}),
+                  "'graph.warmup_steps' = 100 leaves none of train.steps = 100 to be captured"));
+  EXPECT_NO_THROW(load_arguments({"--graph.scope=step", "--graph.warmup_steps=99"}));
+  EXPECT_NO_THROW(load_arguments({"--graph.scope=none", "--graph.warmup_steps=0"}));
+}
+
+TEST(Rules, GraphKeysHaveWordsAndRanges) {
+  for (const char* scope : {"none", "attention", "layer", "step"})
+    EXPECT_NO_THROW(load_arguments({std::string("--graph.scope=") + scope}));
+  EXPECT_TRUE(has(argument_report({"--graph.scope=layers"}), "graph.scope"));
+  EXPECT_TRUE(has(argument_report({"--graph.scope=layers"}), "none, attention, layer, step"));
+  EXPECT_TRUE(has(argument_report({"--graph.on_failure=ignore"}), "error, eager"));
+  EXPECT_TRUE(has(argument_report({"--graph.warmup_steps=-1"}), "graph.warmup_steps"));
+  for (const char* bound : {"0", "-1"})
+    EXPECT_TRUE(has(argument_report({std::string("--graph.max_shapes=") + bound}), "graph.max_shapes"));
+  const auto graph =
+      load_arguments({"--graph.scope=step", "--graph.on_failure=eager", "--graph.max_shapes=3"}).config.graph;
+  EXPECT_EQ(graph.scope, GraphScope::step);
+  EXPECT_EQ(graph.warmup_steps, 1);
+  EXPECT_EQ(graph.on_failure, OnCaptureFailure::eager);
+  EXPECT_EQ(graph.max_shapes, 3);
+}
+
 }  // namespace
 }  // namespace deltaport::test

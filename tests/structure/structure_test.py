@@ -20,10 +20,11 @@ MAY_INCLUDE = {
     "data": ["core", "config"],
     "recurrence": ["core"],
     "offload": ["core"],
+    "graph": ["core"],
     "model": ["core", "config", "recurrence"],
     "optim": ["core", "config", "recurrence", "model", "comm"],
     "checkpoint": ["core", "config", "recurrence", "model", "optim", "comm"],
-    "train": ["core", "config", "recurrence", "model", "optim", "comm", "checkpoint", "data"],
+    "train": ["core", "config", "recurrence", "model", "optim", "comm", "checkpoint", "data", "graph"],
 }
 
 # An outside library is known to as few folders as can be.

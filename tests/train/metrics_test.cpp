@@ -217,6 +217,31 @@ TEST_F(Metrics, CheckpointsAreRecords) {
   EXPECT_EQ(read_metrics(path_).checkpoints[0].step, 5);
 }
 
+TEST_F(Metrics, CapturedGraphsAreRecords) {
+  {
+    MetricsWriter writer(path_, run_);
+    write_steps(writer, 1, 2);
+    writer.write(GraphMetrics{2, 17, 420, 5839360, 0.25});
+    write_steps(writer, 3, 5);
+    EXPECT_THROW(writer.write(GraphMetrics{4, 1, 1, 1, 1.0}), Error);
+    writer.write(GraphMetrics{5, 34, 840, 5839360, 0.5});
+  }
+  std::ifstream file(path_);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("\n{\"kind\":\"graphs\",\"step\":2,\"graphs\":17,\"operations\":420,\"bytes\":5839360,"
+                      "\"capture_seconds\":0.25}\n"),
+            std::string::npos)
+      << text;
+  const MetricsHistory history = read_metrics(path_);
+  EXPECT_EQ(history.steps.size(), 5u);
+  ASSERT_EQ(history.graphs.size(), 2u);
+  EXPECT_EQ(history.graphs[1].step, 5);
+  EXPECT_EQ(history.graphs[1].operations, 840);
+  EXPECT_EQ(history.graphs[1].capture_seconds, 0.5);
+  const MetricsWriter resumed(path_, run_, 4);  // keeps what belongs to the resumed step
+  EXPECT_EQ(read_metrics(path_).graphs.size(), 1u);
+}
+
 /// No file of this process may grow beyond `bytes`, as on a disk that is nearly full.
 class FileSizeLimit {
  public:

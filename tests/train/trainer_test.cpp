@@ -293,5 +293,31 @@ TEST_F(TrainerTest, KeepsTheConfigurationBesideTheRun) {
   EXPECT_TRUE(std::filesystem::exists(*folder_ / "run/config.original/0-run.yaml"));
 }
 
+TEST_F(TrainerTest, CapturedGraphsAreReportedAndResumeWithTheSameBits) {
+  const std::vector<std::string> common = {"--train.steps=6", "--checkpoint.every=3", "--eval.at_end=true"};
+  const auto job = [&](const std::string& dir, std::vector<std::string> more) {
+    std::vector<std::string> all = common;
+    all.push_back(run_dir(dir));
+    all.insert(all.end(), more.begin(), more.end());
+    Bits bits;
+    EXPECT_EQ(run_job(config(all), &bits), ExitCode::success);
+    return bits;
+  };
+  const Bits eager = job("eager", {});
+  const Bits graph = job("graph", {"--graph.scope=step"});
+  EXPECT_TRUE(eager == graph);
+  // graph.scope is no part of what a run is: an eager run goes on captured.
+  const std::string half = "--checkpoint.resume=" + *folder_ / "eager" + "/checkpoints/step-00000003";
+  EXPECT_TRUE(job("resumed", {"--graph.scope=layer", half}) == eager);
+  if (!Communicator::world().is_root()) return;
+  const MetricsHistory history = read_metrics(*folder_ / "graph" + "/metrics.jsonl");
+  ASSERT_FALSE(history.graphs.empty());
+  EXPECT_EQ(history.graphs[0].step, 2);  // after one warm-up step
+  EXPECT_GT(history.graphs[0].operations, 100);
+  EXPECT_GT(history.graphs[0].bytes, 0);
+  EXPECT_GT(history.graphs[0].capture_seconds, 0.0);
+  EXPECT_TRUE(read_metrics(*folder_ / "eager" + "/metrics.jsonl").graphs.empty());
+}
+
 }  // namespace
 }  // namespace deltaport

@@ -183,5 +183,48 @@ TEST_F(TrainingRunTest, RefusesRanksThatDoNotDivideTheBatch) {
   EXPECT_THROW(TrainingRun<float>(world, runtime, odd), ConfigError);
 }
 
+// Micro-batches hold different numbers of documents; the learning rate changes with every step.
+TEST_F(TrainingRunTest, CapturedGraphsTrainToTheSameBits) {
+  const Communicator world = Communicator::world();
+  for (const char* micro_batch : {"1", "2"}) {
+    const std::string micro = concat("--train.micro_batch=", micro_batch);
+    const Outcome eager = train(world, config({micro}), 6);
+    for (const char* scope : {"attention", "layer", "step"}) {
+      SCOPED_TRACE(concat(scope, ", micro-batch ", micro_batch));
+      const Outcome graph = train(world, config({micro, concat("--graph.scope=", scope)}), 6);
+      EXPECT_EQ(eager.losses, graph.losses);
+      EXPECT_EQ(eager.norms, graph.norms);
+      EXPECT_EQ(eager.weights, graph.weights);
+      EXPECT_EQ(eager.moments, graph.moments);
+    }
+  }
+}
+
+TEST_F(TrainingRunTest, CapturesEveryPassAndLeavesEvaluationAlone) {
+  const Communicator world = Communicator::world();
+  Runtime runtime;
+  TrainingRun<float> run(world, runtime, config({"--graph.scope=step", "--graph.warmup_steps=2"}));
+  const double before = run.evaluate().loss;
+  EXPECT_GT(before, 0.0);
+  for (std::int64_t step = 0; step < 2; ++step) run.step(step);
+  EXPECT_EQ(run.graphs()->stats().chains, 0);
+  for (std::int64_t step = 2; step < 12; ++step) run.step(step);
+  const graph::Stats stats = run.graphs()->stats();
+  EXPECT_GE(stats.chains, 2);  // micro-batches of one or more shapes, and the update
+  EXPECT_LE(stats.chains, 5);
+  EXPECT_EQ(stats.segments, stats.chains);
+  EXPECT_GT(stats.bytes, 0u);
+  const double after = run.evaluate().loss;
+  EXPECT_LT(after, before);
+  EXPECT_EQ(run.evaluate().loss, after);
+  EXPECT_EQ(run.graphs()->stats().launches, stats.launches);
+}
+
+TEST_F(TrainingRunTest, EagerRunsHaveNoGraphs) {
+  Runtime runtime;
+  TrainingRun<float> run(Communicator(), runtime, config());
+  EXPECT_EQ(run.graphs(), nullptr);
+}
+
 }  // namespace
 }  // namespace deltaport

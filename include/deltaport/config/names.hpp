@@ -22,6 +22,10 @@ template <>
 std::span<const std::string_view> names_of<ScheduleName>();
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>();
+template <>
+std::span<const std::string_view> names_of<GraphScope>();
+template <>
+std::span<const std::string_view> names_of<OnCaptureFailure>();
 
 /// The word for one value, e.g. "gdn2".
 template <class E>

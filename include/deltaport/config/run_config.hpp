@@ -101,6 +101,17 @@ struct RecurrenceConfig {
   RecurrenceName implementation = RecurrenceName::automatic;
 };
 
+/// Names of graph::Scope and graph::OnFailure.
+enum class GraphScope { none, attention, layer, step };
+enum class OnCaptureFailure { error, eager };
+
+struct GraphConfig {
+  GraphScope scope = GraphScope::none;
+  std::int64_t warmup_steps = 1;  ///< eager steps before the capture
+  OnCaptureFailure on_failure = OnCaptureFailure::error;
+  std::int64_t max_shapes = 8;  ///< input shapes that are captured, each with memory of its own
+};
+
 struct CheckpointConfig {
   std::string dir;              ///< default: <run.dir>/checkpoints
   std::int64_t every = 0;       ///< steps between checkpoints; 0: only at the end
@@ -138,6 +149,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   RecurrenceConfig recurrence;
+  GraphConfig graph;
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LoggingConfig logging;

@@ -10,6 +10,7 @@
 namespace deltaport {
 
 class ArenaState;
+class ArenaRegion;
 
 /// One live block of an Arena. Tensors that share memory share their Storage; the block returns to the arena
 /// when the last of them is gone. Identity of a Storage is identity of ownership.
@@ -25,7 +26,10 @@ class Storage {
   const std::string& name() const { return name_; }
 
  private:
+  friend class Arena;
+  friend class ArenaRegion;
   std::shared_ptr<ArenaState> state_;
+  std::shared_ptr<Storage> shadow_;  // its place in a region that is being measured
   std::byte* data_;
   std::size_t bytes_;
   std::string name_;
@@ -49,7 +53,8 @@ struct ArenaBlock {
 struct ArenaOptions {
   std::size_t slab_bytes = std::size_t{64}
                            << 20;  ///< size of one driver allocation; larger requests get their own
-  /// Fill every new block with 0xFF bytes (NaN for every float type) so that reads of unwritten memory show.
+  /// Fill every new block with 0xFF bytes (NaN for every float type) so that reads of unwritten memory show; in captured
+  /// work on hosts at every replay, on devices not at all.
   bool poison = false;
 };
 
@@ -78,7 +83,48 @@ class Arena {
   std::size_t trim();
 
  private:
+  friend class ArenaRegion;
   std::shared_ptr<ArenaState> state_;
+  std::shared_ptr<ArenaState> region_;  // where requests go, or are mirrored, at present
+};
+
+/// Memory of its own for a sequence of requests that will be made again and must get the same addresses, while other
+/// requests come in between: what captured graphs use. First the sequence is measured: while entered, every block of
+/// the arena also takes a place in an imagined region. After place(), the same requests get their places in a block of
+/// memory that is at least as large. Blocks that are released stay usable memory, for replays use them. A region and
+/// the storages taken from it keep the memory alive; several regions may share it, if what they hold is never needed
+/// at the same time.
+class ArenaRegion {
+ public:
+  explicit ArenaRegion(Arena& arena);
+
+  /// Sends the arena's requests here, until the result is gone. Regions do not nest (throws Error).
+  class Entered {
+   public:
+    explicit Entered(ArenaRegion& region);
+    ~Entered();
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    Arena& arena_;
+  };
+
+  /// Ends measuring: from here on blocks come from `memory`, a block of the same arena with at least bytes() bytes
+  /// (throws Error). A request that does not fit throws CaptureError.
+  void place(std::shared_ptr<Storage> memory);
+  bool placed() const { return memory_ != nullptr; }
+  /// Bytes that the requests needed; counted anew after place().
+  std::size_t bytes() const;
+  /// Whether the storage is a block of this region.
+  bool owns(const std::shared_ptr<Storage>& storage) const;
+  /// What place() was given: keeps memory alive for tensors in it without being one of the region's blocks.
+  const std::shared_ptr<Storage>& memory() const { return memory_; }
+
+ private:
+  Arena& arena_;
+  std::shared_ptr<ArenaState> state_;
+  std::shared_ptr<Storage> memory_;
 };
 
 }  // namespace deltaport

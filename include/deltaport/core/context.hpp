@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,6 +60,8 @@ class SavedTensors {
   std::size_t size() const { return entries_.size(); }
   /// Bytes held in distinct storages, optionally only those of one group.
   std::size_t bytes(std::string_view group = {}) const;
+  /// The same list with each tensor t replaced by of(t).
+  SavedTensors replaced(const std::function<AnyTensor(const AnyTensor&)>& of) const;
   /// Drops everything (a forward without backward).
   void clear();
 
@@ -78,11 +81,14 @@ class SavedTensors {
 /// Whether forward must keep what backward needs.
 enum class Mode { train, evaluate };
 
+class Segments;
+
 /// Passed to every layer's forward and backward.
 struct Context {
   Runtime& runtime;
   SavedTensors& saved;
   Mode mode = Mode::train;
+  Segments* segments = nullptr;  ///< captures training passes; see segments.hpp
 
   const ExecutionSpace& exec() const { return runtime.compute(); }
   bool training() const { return mode == Mode::train; }

@@ -54,6 +54,11 @@ struct NonFiniteError : Error {
 struct DeviceError : Error {
   explicit DeviceError(const std::string& m) : Error(m) {}
 };
+/// Work that cannot be captured, or a captured graph used for other work than it was made of; the text names segment
+/// and operation.
+struct CaptureError : Error {
+  explicit CaptureError(const std::string& m) : Error(m) {}
+};
 /// The arena or the host could not give the memory; the text has requested, live and reserved bytes.
 struct OutOfMemory : Error {
   explicit OutOfMemory(const std::string& m) : Error(m) {}

@@ -8,6 +8,7 @@
 
 #include "deltaport/core/arena.hpp"
 #include "deltaport/core/dtype.hpp"
+#include "deltaport/core/enqueue.hpp"
 #include "deltaport/core/shape.hpp"
 
 namespace deltaport {
@@ -106,7 +107,18 @@ void set_zero(const ExecutionSpace& exec, const Tensor<T>& x) {
   if (x.size() == 0) return;
   Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> flat(
       x.data(), static_cast<std::size_t>(x.size()));
-  Kokkos::deep_copy(exec, flat, T{});
+  enqueue("deltaport: set to zero", [=] { Kokkos::deep_copy(exec, flat, T{}); });
+}
+
+/// Enqueues setting every element to a value of the host. Cannot be captured (throws CaptureError): the value would be
+/// that of all replays.
+template <class T>
+void fill(const ExecutionSpace& exec, const Tensor<T>& x, T value) {
+  require_not_recording("deltaport: fill", "a value of the host would be that of all replays");
+  if (x.size() == 0) return;
+  Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> flat(
+      x.data(), static_cast<std::size_t>(x.size()));
+  Kokkos::deep_copy(exec, flat, value);
 }
 
 /// A new tensor of zeros; enqueues the fill.
@@ -124,13 +136,16 @@ void copy(const ExecutionSpace& exec, const Tensor<T>& to, const Tensor<T>& from
                      to.shape().str());
   if (to.size() == 0) return;
   using Flat = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  Kokkos::deep_copy(exec, Flat(to.data(), static_cast<std::size_t>(to.size())),
-                    Flat(from.data(), static_cast<std::size_t>(from.size())));
+  const Flat target(to.data(), static_cast<std::size_t>(to.size()));
+  const Flat source(from.data(), static_cast<std::size_t>(from.size()));
+  enqueue("deltaport: copy", [=] { Kokkos::deep_copy(exec, target, source); });
 }
 
 /// Copies host values to the device; returns after the copy has finished (fences `exec` only).
 template <class T>
 void copy_from_host(const ExecutionSpace& exec, const Tensor<T>& to, const T* host) {
+  require_not_recording("deltaport: host to device copy",
+                        "it takes values from the host and waits for the stream");
   if (to.size() == 0) return;
   const auto n = static_cast<std::size_t>(to.size());
   Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> device(
@@ -145,6 +160,8 @@ void copy_from_host(const ExecutionSpace& exec, const Tensor<T>& to, const T* ho
 /// only).
 template <class T>
 void copy_to_host(const ExecutionSpace& exec, T* host, const Tensor<T>& from) {
+  require_not_recording("deltaport: device to host copy",
+                        "the host would read results that do not exist yet");
   if (from.size() == 0) return;
   const auto n = static_cast<std::size_t>(from.size());
   Kokkos::View<T*, Kokkos::LayoutRight, HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> target(host, n);

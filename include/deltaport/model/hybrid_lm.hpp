@@ -55,6 +55,13 @@ class HybridLm {
 
   /// One micro-batch: adds the loss (a sum over valid tokens) to loss_sum [1] and gradient_scale times its
   /// gradient to the parameters' gradients. Needs Mode::train and empty saved tensors, and leaves them empty.
+  /// gradient_scale [1] is read on the device. With context.segments this is the pass "micro-batch": one segment of
+  /// level step, one per layer and direction and one for the loss of level layer, one per mixer and direction of
+  /// level mixer.
+  void forward_backward(Context& context, const Tensor<std::int32_t>& tokens,
+                        const Tensor<std::int32_t>& labels, const Sequences& sequences,
+                        const Tensor<double>& gradient_scale, const Tensor<double>& loss_sum);
+  /// The same with a scale from the host; enqueues taking it to the device.
   void forward_backward(Context& context, const Tensor<std::int32_t>& tokens,
                         const Tensor<std::int32_t>& labels, const Sequences& sequences, double gradient_scale,
                         const Tensor<double>& loss_sum);
@@ -86,11 +93,30 @@ class HybridLm {
     std::unique_ptr<Mlp<T>> mlp;
   };
   Layer make_layer(std::int64_t index, const LmOptions& options);
-  /// Everything up to the last norm; mix(i, x) is the mixer of layer i.
+  /// What flows from layer to layer; their sum is a layer's input. Every norm adds the two in the same pass.
+  struct Stream {
+    Tensor<T> residual;
+    Tensor<T> delta;  ///< empty before the first layer
+  };
+  /// A batch where captured work may read it.
+  struct MicroBatch {
+    Tensor<std::int32_t> tokens, labels;
+    Sequences sequences;
+    Tensor<double> gradient_scale, loss_sum;
+  };
+  Tensor<T> norm_forward(Context& context, const RmsNorm<T>& norm, Stream& stream);
+  /// Layer i; mix(x) is its mixer.
   template <class Mix>
-  Tensor<T> run(Context& context, const Tensor<std::int32_t>& tokens, const Mix& mix);
-  Tensor<T> mix_backward(Context& context, const Layer& layer, const Tensor<T>& dy,
-                         const Sequences& sequences);
+  Stream layer_forward(Context& context, std::size_t i, Stream stream, const Mix& mix);
+  Tensor<T> mix(Context& context, std::size_t i, Tensor<T> x, const Sequences& sequences);
+  Tensor<T> layer_backward(Context& context, std::size_t i, Tensor<T> d_residual, const Sequences& sequences);
+  Tensor<T> mix_backward(Context& context, std::size_t i, Tensor<T> dy, const Sequences& sequences);
+  /// All layers, each a segment.
+  Stream layers_forward(Context& context, Stream stream, const Sequences& sequences);
+  Tensor<T> layers_backward(Context& context, Tensor<T> d_residual, const Sequences& sequences);
+  /// Last norm and loss, and back: the gradient of the stream.
+  Tensor<T> loss(Context& context, Stream stream, const MicroBatch& batch);
+  void micro_batch(Context& context, const MicroBatch& batch);
   void validate(const char* what, const Tensor<std::int32_t>& tokens, const Sequences& sequences) const;
 
   ModelConfig config_;

@@ -22,12 +22,21 @@ class LinearCrossEntropy {
   /// chunk_tokens > 0.
   LinearCrossEntropy(Parameter<T> weight, std::int64_t chunk_tokens);
 
-  /// hidden [T, hidden], labels int32 [T]. Adds the loss sum to loss_sum [1], writes
+  /// hidden [T, hidden], labels int32 [T]; gradient_scale [1] is read on the device, rounded to T. Adds the loss sum to loss_sum [1], writes
   /// d_hidden [T, hidden] = gradient_scale d loss / d hidden (allocated when not given) and adds
   /// gradient_scale d loss / d W to W's gradient. Rows with label -100 get zero gradient, whatever their
   /// logits.
   void forward_backward(Context& context, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
-                        double gradient_scale, const Tensor<double>& loss_sum, Tensor<T>& d_hidden) const;
+                        const Tensor<double>& gradient_scale, const Tensor<double>& loss_sum,
+                        Tensor<T>& d_hidden) const;
+
+  /// The same with a scale from the host; enqueues taking it to the device.
+  void forward_backward(Context& context, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
+                        double gradient_scale, const Tensor<double>& loss_sum, Tensor<T>& d_hidden) const {
+    const auto scale = context.runtime.template allocate<double>("gradient scale", Shape{1});
+    fill(context.runtime.compute(), scale, gradient_scale);
+    forward_backward(context, hidden, labels, scale, loss_sum, d_hidden);
+  }
 
   /// Adds the loss sum to loss_sum [1]; no gradients.
   void evaluate(Context& context, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
@@ -40,8 +49,8 @@ class LinearCrossEntropy {
   void validate(const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
                 const Tensor<double>& loss_sum) const;
   /// Gradients only where d_hidden is given.
-  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels, Accumulate<T> scale,
-           const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const;
+  void run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
+           const Tensor<double>& scale, const Tensor<double>& loss_sum, const Tensor<T>& d_hidden) const;
   Parameter<T> weight_;
   std::int64_t chunk_tokens_;
 };

@@ -34,7 +34,14 @@ class AdamW {
   /// Enqueues one update from the accumulated gradients. `norm` (double [1], from global_norm) is read on the
   /// device: when it is NaN or infinite nothing changes, neither weights nor moments nor the count of
   /// updates. Enqueue-only: no copies, no fences, no allocation.
-  void step(Runtime& runtime, double lr, const Tensor<double>& norm);
+  void step(Runtime& runtime, double lr, const Tensor<double>& norm) {
+    set_rate(runtime, lr);
+    update(runtime, norm);
+  }
+  /// The two halves of step(). set_rate() takes the learning rate to the device; it is a value of the host and so
+  /// cannot be captured (throws CaptureError). update() reads it there: once captured, it serves every step.
+  void set_rate(Runtime& runtime, double lr);
+  void update(Runtime& runtime, const Tensor<double>& norm);
 
   /// Updates done so far (t); skipped ones do not count. Fences the compute stream.
   std::int64_t updates(Runtime& runtime) const;

@@ -48,6 +48,15 @@ struct CheckpointMetrics {
   std::int64_t step = 0;
 };
 
+/// Graphs were captured in step `step`. Figures are those of rank 0 and of all its graphs so far.
+struct GraphMetrics {
+  std::int64_t step = 0;
+  std::int64_t graphs = 0;      ///< captured segments
+  std::int64_t operations = 0;  ///< in all of them
+  std::int64_t bytes = 0;       ///< memory that they hold
+  double capture_seconds = 0;   ///< of this step, and not counted in StepMetrics::seconds
+};
+
 /// Bits per byte of a loss in nats per token; NaN when bytes_per_token is not known.
 double bits_per_byte(double loss, double bytes_per_token);
 
@@ -71,6 +80,7 @@ class MetricsWriter {
   /// A second evaluation after the same step is left out.
   void write(const EvalMetrics& metrics);
   void write(const CheckpointMetrics& metrics);
+  void write(const GraphMetrics& metrics);
 
  private:
   void put(const std::string& line);
@@ -88,6 +98,7 @@ struct MetricsHistory {
   std::vector<StepMetrics> steps;
   std::vector<EvalMetrics> evaluations;
   std::vector<CheckpointMetrics> checkpoints;
+  std::vector<GraphMetrics> graphs;
 };
 
 /// Reads a metrics file; a torn last line is left out. Null becomes NaN. Throws DataError (file:line) when it

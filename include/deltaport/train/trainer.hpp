@@ -58,6 +58,9 @@ class Trainer {
   void open_console();
   ExitCode loop();
   void train_step();
+  /// Seconds spent capturing since the last call.
+  double captured_since_last();
+  void report_graphs(double capture_seconds);
   template <class Metrics>
   void record(const Metrics& metrics);
   void evaluate();
@@ -80,6 +83,7 @@ class Trainer {
   std::int64_t metrics_failures_ = 0;
   EvalResult last_evaluation_;
   double earlier_seconds_ = 0.0;
+  double capture_seconds_ = 0.0;
   std::chrono::steady_clock::time_point start_;
   std::unique_ptr<Console> console_;        // rank 0
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0

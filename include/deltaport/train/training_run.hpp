@@ -13,6 +13,7 @@
 #include "deltaport/core/context.hpp"
 #include "deltaport/data/batch_loader.hpp"
 #include "deltaport/data/sample_source.hpp"
+#include "deltaport/graph/graph_segments.hpp"
 #include "deltaport/model/hybrid_lm.hpp"
 #include "deltaport/optim/adamw.hpp"
 
@@ -23,6 +24,9 @@ LmOptions lm_options(const RunConfig& config);
 /// Type of weights and activations: train.precision.
 Dtype model_dtype(const RunConfig& config);
 
+/// The graph options that a configuration asks for.
+graph::Options graph_options(const RunConfig& config);
+
 /// What one optimizer step did. All figures are those of the whole job, the same on every rank.
 struct StepResult {
   double loss = 0.0;       ///< nats per valid token
@@ -30,6 +34,7 @@ struct StepResult {
   double lr = 0.0;
   std::int64_t tokens = 0;        ///< input tokens
   std::int64_t valid_tokens = 0;  ///< tokens with a label
+  std::uint64_t input_hash = 0;   ///< of this rank's batches, in order; see batch_hash()
   bool finite = true;             ///< loss and norm were finite; when not, the update was skipped
 };
 
@@ -59,6 +64,8 @@ class AnyTrainingRun {
 
   virtual const SampleSource& samples() const = 0;
   virtual const StepPlan& plan() const = 0;
+  /// The captured graphs; nullptr with graph.scope none.
+  virtual graph::GraphSegments* graphs() = 0;
   virtual Runtime& runtime() = 0;
   virtual const RunConfig& config() const = 0;
   virtual std::int64_t parameter_count() const = 0;
@@ -94,6 +101,7 @@ class TrainingRun final : public AnyTrainingRun {
   AdamW<T>& optimizer() { return *optimizer_; }
   const SampleSource& samples() const override { return *train_; }
   const StepPlan& plan() const override { return plan_; }
+  graph::GraphSegments* graphs() override { return graphs_.get(); }
   Runtime& runtime() override { return runtime_; }
   const RunConfig& config() const override { return config_; }
   std::int64_t parameter_count() const override { return model_->parameters().count(); }
@@ -105,7 +113,8 @@ class TrainingRun final : public AnyTrainingRun {
                                          const BelongsCheck& check) override;
 
  private:
-  void run_micro_batch(const Batch& batch, double gradient_scale);
+  void run_micro_batch(const Batch& batch);
+  Tensor<double> update(double lr);
   double total_loss();
 
   Communicator communicator_;
@@ -119,6 +128,8 @@ class TrainingRun final : public AnyTrainingRun {
   std::unique_ptr<BatchLoader> loader_;
   SavedTensors saved_;
   Tensor<double> loss_sum_;
+  Tensor<double> gradient_scale_;
+  std::unique_ptr<graph::GraphSegments> graphs_;
   std::int64_t next_step_ = -1;
 };
 

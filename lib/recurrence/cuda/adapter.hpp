@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "deltaport/core/enqueue.hpp"
 #include "recurrence/cuda/arguments.hpp"
 #include "recurrence/implementations.hpp"
 
@@ -102,9 +103,11 @@ void enqueue(Runtime& runtime, const char* what, const Arguments& arguments, con
       runtime.arena().allocate("recurrence workspace", workspace_bytes(arguments) + alignment);
   const auto address = reinterpret_cast<std::uintptr_t>(workspace->data());
   std::byte* const base = workspace->data() + (alignment - address % alignment) % alignment;
-  const cudaError_t error = launch(arguments, base, runtime.compute().cuda_stream());
-  DELTAPORT_VALIDATE(error == cudaSuccess, DeviceError, what, " on ", ExecutionSpace::name(), ": ",
-                     cudaGetErrorString(error));
+  deltaport::enqueue(what, [&] {
+    const cudaError_t error = launch(arguments, base, runtime.compute().cuda_stream());
+    DELTAPORT_VALIDATE(error == cudaSuccess, DeviceError, what, " on ", ExecutionSpace::name(), ": ",
+                       cudaGetErrorString(error));
+  });
 }
 
 }  // namespace deltaport::recurrence::cuda

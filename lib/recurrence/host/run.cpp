@@ -18,9 +18,10 @@ int thread_index() {
 #endif
 }
 
+// Of the longest sequence, or of one that takes all tokens where lengths change from replay to replay.
 std::int64_t most_chunks(const Extents& x) {
-  std::int64_t longest = 1;
-  for (std::int64_t n = 0; n < x.sequences; ++n) {
+  std::int64_t longest = host_may_read_inputs() ? 1 : x.tokens;
+  for (std::int64_t n = 0; host_may_read_inputs() && n < x.sequences; ++n) {
     const auto span = x.span(n);
     longest = std::max(longest, span.end - span.begin);
     if (x.cu_seqlens == nullptr) break;
@@ -43,8 +44,7 @@ template <class Body>
 void for_each_task(const ExecutionSpace& exec, std::int64_t tasks, const Body& body) {
   using Policy =
       Kokkos::RangePolicy<ExecutionSpace, Kokkos::Schedule<Kokkos::Dynamic>, Kokkos::IndexType<std::int64_t>>;
-  Kokkos::parallel_for("deltaport: recurrence on the host", Policy(exec, 0, tasks, Kokkos::ChunkSize(1)),
-                       body);
+  enqueue_kernel("deltaport: recurrence on the host", Policy(exec, 0, tasks, Kokkos::ChunkSize(1)), body);
 }
 
 struct Tasks {

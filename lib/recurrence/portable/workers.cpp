@@ -18,7 +18,7 @@ int host_thread_index() {
 std::int64_t most_chunks(const Extents& x, int chunk_size) {
   std::int64_t longest = x.tokens;
   if constexpr (runs_on_host)
-    if (x.cu_seqlens != nullptr) {
+    if (x.cu_seqlens != nullptr && host_may_read_inputs()) {
       longest = 1;
       for (std::int64_t n = 0; n < x.sequences; ++n) {
         const Span span = x.span(n);

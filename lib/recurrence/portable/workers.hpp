@@ -44,12 +44,11 @@ void for_each_item(const ExecutionSpace& exec, const char* label, const Workers&
     using Policy = Kokkos::TeamPolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
                                       Kokkos::Schedule<Kokkos::Dynamic>>;
     kernel.first = 0;
-    Kokkos::parallel_for(label, Policy(exec, static_cast<int>(workers.items), 1, 1).set_chunk_size(1),
-                         kernel);
+    enqueue_kernel(label, Policy(exec, static_cast<int>(workers.items), 1, 1).set_chunk_size(1), kernel);
   } else {
     for (kernel.first = 0; kernel.first < workers.items; kernel.first += workers.count) {
       const auto teams = static_cast<int>(std::min(workers.count, workers.items - kernel.first));
-      Kokkos::parallel_for(label, TeamPolicy(exec, teams, 8, 32), kernel);
+      enqueue_kernel(label, TeamPolicy(exec, teams, 8, 32), kernel);
     }
   }
 }
@@ -80,7 +79,7 @@ std::int64_t chunk_record(const Extents& x, int chunk_size) {
   return record.used;
 }
 
-/// Chunks of the longest sequence (hosts; a bound elsewhere).
+/// Chunks of the longest sequence (hosts; a bound elsewhere, and where lengths change from replay to replay).
 std::int64_t most_chunks(const Extents& x, int chunk_size);
 
 }  // namespace deltaport::recurrence::portable

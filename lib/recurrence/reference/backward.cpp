@@ -186,7 +186,7 @@ Tensor<Accumulate<T>> run(Runtime& runtime, const Extents& x, const Inputs& inpu
   {
     auto state = runtime.allocate_zero<A>("recurrence state", states);
     if (inputs.initial_state.defined()) copy(exec, state, inputs.initial_state);
-    Kokkos::parallel_for(
+    enqueue_kernel(
         "deltaport: recurrence reference states", head_policy(exec, items, scratch_bytes<A>(x, 1)),
         Forward<T, decltype(kernel.call.gates)>{kernel.call, state.data(), nullptr, checkpoints.data()});
   }
@@ -201,9 +201,9 @@ Tensor<Accumulate<T>> run(Runtime& runtime, const Extents& x, const Inputs& inpu
   kernel.block_states = block_states.data();
   kernel.d_state = d_state.data();
   for (kernel.first = 0; kernel.first < items; kernel.first += at_once)
-    Kokkos::parallel_for("deltaport: recurrence reference backward",
-                         head_policy(exec, std::min(at_once, items - kernel.first), scratch_bytes<A>(x, 2)),
-                         kernel);
+    enqueue_kernel("deltaport: recurrence reference backward",
+                   head_policy(exec, std::min(at_once, items - kernel.first), scratch_bytes<A>(x, 2)),
+                   kernel);
   return d_state;
 }
 

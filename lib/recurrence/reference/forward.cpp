@@ -13,10 +13,10 @@ Tensor<T> run(Runtime& runtime, const Extents& x, const Inputs& inputs, double s
   using A = Accumulate<T>;
   auto o = runtime.allocate<T>("recurrence o", {x.batch, x.tokens, x.value_heads, x.value_dim});
   const auto call = make_call<T>(x, inputs, scale);
-  Kokkos::parallel_for("deltaport: recurrence reference forward",
-                       head_policy(runtime.compute(), x.sequences * x.value_heads, scratch_bytes<A>(x, 1)),
-                       Forward<T, decltype(call.gates)>{call, states.state.data(), o.data(), nullptr,
-                                                        states.indices.data(), states.state.extent(0)});
+  enqueue_kernel("deltaport: recurrence reference forward",
+                 head_policy(runtime.compute(), x.sequences * x.value_heads, scratch_bytes<A>(x, 1)),
+                 Forward<T, decltype(call.gates)>{call, states.state.data(), o.data(), nullptr,
+                                                  states.indices.data(), states.state.extent(0)});
   zero_uncovered_rows(runtime.compute(), x, o);
   return o;
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/train/verify.hpp"
+
+#include <cstdio>
+#include <memory>
+
+#include "config_options.hpp"
+#include "deltaport/comm/session.hpp"
+#include "deltaport/config/schema.hpp"
+
+namespace deltaport::app {
+namespace {
+
+struct Options {
+  std::int64_t steps = 6;
+  std::vector<std::string> also;
+};
+
+/// How one arm differs from the run as it was described.
+struct ArmRow {
+  const char* name;
+  std::vector<std::string> overrides;
+  bool must_capture;
+};
+
+const std::vector<std::string> eager = {"--graph.scope=none"};
+
+// The first is the same run once more: two runs must agree before anything else can.
+const ArmRow rows[] = {
+    {"eager, once more", eager, false},
+    {"graph attention", {"--graph.scope=attention"}, true},
+    {"graph layer", {"--graph.scope=layer"}, true},
+    {"graph step", {"--graph.scope=step"}, true},
+};
+
+RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
+  request.overrides.insert(request.overrides.end(), overrides.begin(), overrides.end());
+  return load_config(request).config;
+}
+
+std::vector<VerifyArm> arms_of(const LoadRequest& request, const std::vector<std::string>& also) {
+  std::vector<VerifyArm> arms;
+  for (const ArmRow& row : rows) arms.push_back({row.name, with(request, row.overrides), row.must_capture});
+  for (const std::string& key : also) {
+    std::vector<std::string> overrides = eager;
+    overrides.push_back("--" + key);
+    arms.push_back({key, with(request, overrides), false});
+  }
+  return arms;
+}
+
+int verify_run(Session& session, const LoadRequest& request, const Options& options) {
+  const std::vector<VerifyArm> arms = arms_of(request, options.also);
+  verify(session.world(), with(request, eager), arms, options.steps, [](const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  });
+  if (session.world().is_root())
+    std::printf("all %zu arms give the bits of the eager run over %lld steps\n", arms.size(),
+                static_cast<long long>(options.steps));
+  return 0;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& parent, const Invocation& invocation, Action& action) {
+  auto* command = parent.add_subcommand(
+      "verify", "show that captured graphs change no bit of a run: FILE... [--section.key=value ...]");
+  auto options = std::make_shared<Options>();
+  command->add_option("--steps", options->steps, "Optimizer steps of each arm, more than graph.warmup_steps")
+      ->check(at_least<std::int64_t>(1))
+      ->capture_default_str();
+  command->add_option(
+      "--also", options->also,
+      "Another arm with this key changed, e.g. --also recurrence.implementation=reference; may be "
+      "given several times");
+  accept_config(*command);
+  command->footer(
+      "Trains the first steps of the run in several ways, each beside an eager run from the same start, and "
+      "compares\n"
+      "after every step: the inputs' hash, loss and norm, and bit for bit all gradients, weights and "
+      "optimizer states.\n"
+      "Ends with exit code 1 at the first difference, naming arm, step, tensor, element and both values. "
+      "Holds two\n"
+      "models in memory and writes no files.\n\n" +
+      command->get_footer());
+  command->callback([=, &action] {
+    action = [=]() -> int {
+      const LoadRequest request = request_of(*command, DataSection::required);
+      DELTAPORT_VALIDATE(!request.files.empty(), ConfigError,
+                         "verify needs a YAML file, e.g. deltaport verify run.yaml");
+      return run_session(*invocation.argc, *invocation.argv, {.summary = SummaryLine::yes},
+                         [&](Session& session) { return verify_run(session, request, *options); });
+    };
+  });
+}
+
+}  // namespace deltaport::app

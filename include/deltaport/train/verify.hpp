@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "deltaport/comm/communicator.hpp"
+#include "deltaport/config/run_config.hpp"
+
+namespace deltaport {
+
+/// One way to run the same training steps.
+struct VerifyArm {
+  std::string name;
+  RunConfig config;
+  /// Captured graphs are what this arm is there for: without any it proves nothing, and fails.
+  bool must_capture = false;
+};
+
+/// What two ways of running differ in. Ends the command with exit code 1.
+struct VerifyError : Error {
+  explicit VerifyError(const std::string& m) : Error(m) {}
+};
+
+/// Trains `steps` steps with each arm beside the same steps with `reference`, both from the start, and compares after
+/// every step: the hash of the inputs, loss, gradient norm, learning rate, number of updates, and, bit for bit, all
+/// gradients, weights and both moments of the optimizer. `print` gets the lines of a table as they come (on rank 0).
+/// Throws VerifyError at the first difference, naming arm, step, tensor and element and both values; ConfigError
+/// unless steps >= 1, and for arms that must capture and whose warm-up leaves no step to capture. Two models are in
+/// memory at a time. Writes no files. Collective.
+void verify(const Communicator& communicator, const RunConfig& reference, const std::vector<VerifyArm>& arms,
+            std::int64_t steps, const std::function<void(const std::string& line)>& print);
+
+}  // namespace deltaport

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// deltaport verify, as a user calls it.
+#include <gtest/gtest.h>
+
+#include "apps/call.hpp"
+#include "config/support.hpp"
+#include "train/small_run.hpp"
+
+namespace deltaport::test {
+namespace {
+
+class VerifyCommand : public ::testing::Test {
+ protected:
+  VerifyCommand() { testing::write_small_run(folder_); }
+  Outcome verify(const std::string& more) const {
+    return call("verify " + folder_ / "run.yaml" + " " + more);
+  }
+  testing::Folder folder_{concat("verify-command-", ::getpid())};
+};
+
+TEST_F(VerifyCommand, EveryArmGivesTheSameBits) {
+  const Outcome outcome = verify("--steps 3");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  for (const char* text : {"eager, once more        3", "graph attention         3",
+                           "graph layer             3", "graph step              3",
+                           "  graph step: ", "all 4 arms give the bits of the eager run over 3 steps"})
+    EXPECT_TRUE(has(outcome.text, text)) << text << "\n" << outcome.text;
+  // Nothing is written.
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(VerifyCommand, TheFirstDifferenceEndsItWithOne) {
+  const Outcome outcome = verify("--steps 2 --also optimizer.weight_decay=0");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "optimizer.weight_decay=0    1")) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "same       same  DIFFERS")) << outcome.text;
+  EXPECT_TRUE(has(outcome.text,
+                  "error: arm 'optimizer.weight_decay=0', step 1: weight 'model.embed_tokens.weight' [257, "
+                  "32], element 0"))
+      << outcome.text;
+}
+
+TEST_F(VerifyCommand, OtherImplementationsMayBeAskedFor) {
+  const Outcome outcome = verify("--steps 2 --also train.loss_chunk_tokens=1Ki --also eval.batches=1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "all 6 arms")) << outcome.text;
+}
+
+TEST_F(VerifyCommand, BadInputIsNamed) {
+  const auto refused = [&](const std::string& arguments, const std::string& text) {
+    const Outcome outcome = call("verify " + arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.text;
+    EXPECT_TRUE(has(outcome.text, text)) << outcome.text;
+  };
+  const std::string file = folder_ / "run.yaml";
+  refused("", "verify needs a YAML file");
+  refused(file + " --steps 0", "expected an integer >= 1");
+  refused(file + " --steps 2 --graph.warmup_steps=2", "leaves arm 'graph attention' nothing to capture");
+  refused(file + " --also graph.scop=layer", "graph.scope");
+  refused(file + " --graph.warmup_steps=0", "'graph.warmup_steps' must be >= 1");
+}
+
+}  // namespace
+}  // namespace deltaport::test
