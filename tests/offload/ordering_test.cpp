@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every order that transfers need is kept when the other side is late.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "offload/saved_layers.hpp"
+
+namespace deltaport::offload {
+namespace {
+
+using test::Lane;
+using test::SavedLayers;
+using test::SimulatedDevice;
+
+struct Late {
+  const char* name;
+  std::vector<Lane> lanes;
+  bool shuffled = false;
+};
+std::ostream& operator<<(std::ostream& out, const Late& late) {
+  return out << late.name;
+}
+
+SimulatedDevice::Options device_of(const Late& late) {
+  SimulatedDevice::Options device;
+  for (const Lane lane : late.lanes)
+    device.hooks[static_cast<std::size_t>(lane)].before = [] {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    };
+  if (late.shuffled)
+    for (const Lane lane : {Lane::to_host, Lane::to_device})
+      device.hooks[static_cast<std::size_t>(lane)].pick =
+          [random = std::make_shared<std::mt19937>(static_cast<unsigned>(lane))](std::size_t ready) {
+            return static_cast<std::size_t>((*random)()) % ready;
+          };
+  return device;
+}
+
+class Ordering : public ::testing::TestWithParam<std::tuple<Late, int>> {};
+
+TEST_P(Ordering, BackwardSeesWhatForwardSaved) {
+  const auto& [late, slots] = GetParam();
+  for (const Start start : {Start::at_commit, Start::at_flush}) {
+    OffloaderOptions options = test::movers(slots);
+    options.start = start;
+    SavedLayers layers(options, device_of(late));
+    layers.passes(3, 8);
+    EXPECT_TRUE(layers.right());
+    const OffloadStats stats = layers.offloader().take_stats();
+    // The warm-up moves all eight; those that backward finds on their way need not come back.
+    const std::int64_t planned = 8 - slots;
+    EXPECT_EQ(stats.groups, 8 + 2 * planned);
+    EXPECT_EQ(stats.to_host, stats.groups * static_cast<std::int64_t>(SavedLayers::bytes));
+    EXPECT_EQ(stats.to_device, 3 * planned * static_cast<std::int64_t>(SavedLayers::bytes));
+    EXPECT_EQ(stats.host_in_use, 0);
+  }
+}
+
+TEST_P(Ordering, GroupsThatAreDroppedOnTheirWayDisturbNobody) {
+  const auto& [late, slots] = GetParam();
+  SavedLayers layers(test::movers(slots), device_of(late));
+  layers.passes(2, 6);
+  layers.forward(6);
+  layers.saved().clear();  // on their way out
+  layers.passes(1, 6);
+  layers.forward(6);
+  layers.backward(6, 2);
+  layers.saved().clear();  // and on their way back
+  layers.passes(2, 6);
+  EXPECT_TRUE(layers.right());
+  EXPECT_EQ(layers.offloader().take_stats().host_in_use, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lanes, Ordering,
+    ::testing::Combine(::testing::Values(Late{"none", {}}, Late{"compute", {Lane::compute}},
+                                         Late{"to_host", {Lane::to_host}},
+                                         Late{"to_device", {Lane::to_device}},
+                                         Late{"both", {Lane::to_host, Lane::to_device}},
+                                         Late{"shuffled", {}, true},
+                                         Late{"late_and_shuffled", {Lane::to_host, Lane::to_device}, true}),
+                       ::testing::Values(1, 2, 3)),
+    [](const auto& p) {
+      return std::string(std::get<0>(p.param).name) + "_slots_" + std::to_string(std::get<1>(p.param));
+    });
+
+/// Notes which events each copy waits for.
+class NotingQueue : public TransferQueue {
+ public:
+  struct Flag : Event {
+    bool query() const override { return true; }
+    void wait() const override {}
+  };
+  struct Entry {
+    Direction direction;
+    const std::byte* host;
+    std::vector<EventPtr> after;
+    EventPtr done;
+  };
+  std::vector<Entry>& entries;
+  explicit NotingQueue(std::vector<Entry>& list) : entries(list) {}
+  EventPtr mark_compute() override { return std::make_shared<Flag>(); }
+  void compute_waits(const EventPtr&) override {}
+  EventPtr copy(Direction direction, const std::vector<Copy>& copies,
+                const std::vector<EventPtr>& after) override {
+    for (const Copy& c : copies) std::copy(c.from, c.from + c.bytes, c.to);
+    const std::byte* host = direction == Direction::to_host ? copies.front().to : copies.front().from;
+    entries.push_back({direction, host, after, std::make_shared<Flag>()});
+    return entries.back().done;
+  }
+  TransferTimes take_times() override { return {}; }
+  void drain() noexcept override {}
+};
+
+// These two also follow from the compute stream's own order, so that no delay can show them missing.
+TEST(OrderingOfHostMemory, IsReadAfterItIsWrittenAndWrittenAfterItIsRead) {
+  std::vector<NotingQueue::Entry> entries;
+  Arena arena({.slab_bytes = std::size_t{1} << 20});
+  PinnedPool pool(make_numa_slab_source({}), test::small_slabs());
+  Offloader offloader(arena, pool, std::make_unique<NotingQueue>(entries), test::movers(1));
+  SavedTensors saved;
+  saved.set_mover(&offloader);
+  for (int pass = 0; pass < 3; ++pass) {
+    for (int i = 0; i < 4; ++i) {
+      saved.open("scope");
+      saved.save(allocate<float>(arena, "saved", Shape{256}));
+      saved.commit();
+    }
+    for (int i = 0; i < 4; ++i) saved.take<float>();
+  }
+  std::map<const std::byte*, NotingQueue::Entry> last;
+  int checked = 0;
+  for (const auto& entry : entries) {
+    const auto before = last.find(entry.host);
+    if (before != last.end() && before->second.direction != entry.direction) {
+      ++checked;
+      EXPECT_NE(std::ranges::find(entry.after, before->second.done), entry.after.end());
+    }
+    last.insert_or_assign(entry.host, entry);
+  }
+  EXPECT_EQ(checked, 3 * 3 + 2 * 3);
+}
+
+}  // namespace
+}  // namespace deltaport::offload
