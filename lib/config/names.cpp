@@ -7,6 +7,7 @@ constexpr std::string_view layer_types[] = {"gdn", "gdn2", "attention"};
 constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
 constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
 constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
+constexpr std::string_view offload_scopes[] = {"gdn_core_attn", "norm_out", "attn_core", "mlp"};
 }  // namespace
 
 template <>
@@ -24,6 +25,10 @@ std::span<const std::string_view> names_of<ScheduleName>() {
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>() {
   return recurrences;
+}
+template <>
+std::span<const std::string_view> names_of<OffloadScope>() {
+  return offload_scopes;
 }
 
 }  // namespace deltaport

@@ -34,12 +34,12 @@ typename HybridLm<T>::Layer HybridLm<T>::make_layer(std::int64_t index, const Lm
   layer.input_norm = norm(".input_layernorm");
   switch (config_.layer_type(index)) {
     case LayerType::gdn:
-      layer.linear =
-          std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence);
+      layer.linear = std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_,
+                                                   options.recurrence, options.norm_output);
       break;
     case LayerType::gdn2:
-      layer.linear =
-          std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence);
+      layer.linear = std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_,
+                                                    options.recurrence, options.norm_output);
       break;
     case LayerType::attention:
       layer.attention = std::make_unique<AttentionMixer<T>>(parameters_, prefix + ".self_attn", config_);
@@ -76,6 +76,7 @@ Tensor<T> HybridLm<T>::run(Context& context, const Tensor<std::int32_t>& tokens,
     added = next.forward_residual(context, residual, x);
     residual = std::move(added.sum);
     x = std::move(added.normalised);
+    context.saved.flush();
   }
   return x;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace deltaport {
 namespace {
@@ -55,12 +56,16 @@ class SizeTable {
                                   {"lm_head", 0}};
 };
 
+std::int64_t total(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
 // Element counts per token of one layer. Gates, norms and lengths are kept in the accumulation type, which
 // for float and double is as large as a value.
 struct PerToken {
   std::int64_t hidden, inner;
   std::int64_t keys, values, key_heads, value_heads, chunk;
-  bool chunked;
+  bool chunked, saves_norm_output;
 
   PerToken(const ModelConfig& c, const LmOptions& options)
       : hidden(c.hidden_size),
@@ -70,22 +75,33 @@ struct PerToken {
         key_heads(c.linear.num_key_heads),
         value_heads(c.linear.num_value_heads),
         chunk(c.linear.chunk_size),
-        chunked(options.recurrence != recurrence::Implementation::reference) {}
+        chunked(options.recurrence != recurrence::Implementation::reference),
+        saves_norm_output(options.norm_output == NormOutput::save) {}
 
   std::int64_t projections(LayerType type) const {
     const std::int64_t qkvz = 2 * keys + 2 * values;
     return type == LayerType::gdn ? qkvz + 2 * value_heads : qkvz + 2 * keys + values;
   }
-  // What the recurrence saves: its inputs, and of the chunked form the cumulative decay and the chunk
-  // matrices.
-  std::int64_t core(LayerType type) const {
-    const std::int64_t qkv = 2 * keys + values;
-    if (type == LayerType::gdn) return qkv + 2 * value_heads + (chunked ? value_heads * chunk : 0);
-    return qkv + 2 * keys + values + (chunked ? 2 * value_heads * chunk : 0);
+  // What the recurrence saves: its inputs, and of the chunked form the chunk matrices.
+  std::vector<std::int64_t> core_tensors(LayerType type) const {
+    std::vector<std::int64_t> sizes = {keys, keys, values};
+    const std::int64_t matrix = value_heads * chunk;
+    if (type == LayerType::gdn)
+      sizes.insert(sizes.end(), {value_heads, value_heads});
+    else
+      sizes.insert(sizes.end(), {keys, keys, values});
+    if (chunked) sizes.push_back(matrix);
+    if (chunked && type == LayerType::gdn2) sizes.push_back(matrix);
+    return sizes;
+  }
+  // The output norm's: projections, input, statistics, and its output unless backward computes it again.
+  std::vector<std::int64_t> norm_tensors(LayerType type) const {
+    std::vector<std::int64_t> sizes = {projections(type), values, value_heads};
+    if (saves_norm_output) sizes.push_back(values);
+    return sizes;
   }
   std::int64_t linear_saved(LayerType type) const {
-    const std::int64_t statistics = 2 * key_heads + value_heads;
-    return hidden + projections(type) + core(type) + values + statistics;
+    return hidden + 2 * key_heads + total(core_tensors(type)) + total(norm_tensors(type));
   }
   // Alive in backward besides: gradients of the residual, of the projections, of the recurrence's output and
   // inputs, and the chunk states with their gradients.
@@ -98,12 +114,14 @@ struct PerToken {
 
 struct AttentionPerToken {
   std::int64_t saved, workspace;
+  std::vector<std::int64_t> core_tensors;  // q, k, output, logarithms
   explicit AttentionPerToken(const ModelConfig& c) {
     const AttentionConfig& a = c.attention;
     const std::int64_t heads = a.num_heads * a.head_dim, kv = a.num_kv_heads * a.head_dim;
     const std::int64_t rotary = std::llround(static_cast<double>(a.head_dim) * a.partial_rotary_factor);
     saved = c.hidden_size + 2 * (heads + kv) + rotary + heads + kv + heads + a.num_heads;
     workspace = 2 * c.hidden_size + 2 * (heads + kv) + 2 * heads + kv + a.num_heads;
+    core_tensors = {heads, kv, heads, a.num_heads};
   }
 };
 
@@ -162,6 +180,28 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   size.saved = table.entries();
   size.workspace_bytes = std::max({workspace, mlp, loss});
   return size;
+}
+
+std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens,
+                                         const LmOptions& options) {
+  const PerToken per_token(config, options);
+  const AttentionPerToken attention(config);
+  std::vector<SavedGroupSize> groups;
+  const auto add = [&](const char* scope, std::vector<std::int64_t> sizes) {
+    for (std::int64_t& elements : sizes) elements *= tokens;
+    groups.push_back({scope, std::move(sizes)});
+  };
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerType type = config.layer_type(i);
+    if (type == LayerType::attention) {
+      add("attn_core", attention.core_tensors);
+    } else {
+      add("gdn_core_attn", per_token.core_tensors(type));
+      add("norm_out", per_token.norm_tensors(type));
+    }
+    add("mlp", {per_token.hidden, 2 * per_token.inner});
+  }
+  return groups;
 }
 
 }  // namespace deltaport

@@ -15,6 +15,7 @@ std::string to_line(const RunMetrics& metrics);
 std::string to_line(const StepMetrics& metrics);
 std::string to_line(const EvalMetrics& metrics);
 std::string to_line(const CheckpointMetrics& metrics);
+std::string to_line(const OffloadMetrics& metrics);
 
 /// One line of a metrics file; exactly one member is set.
 struct MetricsRecord {
@@ -22,6 +23,7 @@ struct MetricsRecord {
   std::optional<StepMetrics> step;
   std::optional<EvalMetrics> evaluation;
   std::optional<CheckpointMetrics> checkpoint;
+  std::optional<OffloadMetrics> offload;
   /// Of any kind; 0 for the run record.
   std::int64_t step_number() const;
 };

@@ -11,6 +11,7 @@
 #include "deltaport/config/schema.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/data/metadata.hpp"
+#include "deltaport/train/run_offload.hpp"
 #include "train/number_format.hpp"
 #include "train/run_files.hpp"
 
@@ -179,18 +180,19 @@ void Trainer::open_console() {
                                                .bytes_per_token = bytes_per_token_});
   const std::int64_t parameters = run_.model().parameters().count();
   const auto& model = config_.model;
-  console_->banner(
-      concat("deltaport ", version, ": ", config_.run.name),
-      {{"model",
-        concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
-               model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size))},
-       {"data",
-        concat(with_thousands(run_.samples().tokens()), " tokens, ", with_thousands(run_.samples().samples()),
-               " samples of ", with_thousands(config_.data.seq_len))},
-       {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
-                       " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
-                       config_.data.seq_len)},
-       {"run", concat(config_.run.dir, resumed_from_ ? ", resumed from " + *resumed_from_ : std::string())}});
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"model",
+       concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
+              model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size))},
+      {"data",
+       concat(with_thousands(run_.samples().tokens()), " tokens, ", with_thousands(run_.samples().samples()),
+              " samples of ", with_thousands(config_.data.seq_len))},
+      {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
+                      " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
+                      config_.data.seq_len)},
+      {"run", concat(config_.run.dir, resumed_from_ ? ", resumed from " + *resumed_from_ : std::string())}};
+  if (run_.offload() != nullptr) rows.emplace_back("offload", run_.offload()->description());
+  console_->banner(concat("deltaport ", version, ": ", config_.run.name), rows);
   if (!config_.logging.jsonl) return;
   metrics_ = std::make_unique<MetricsWriter>(
       config_.run.dir + "/metrics.jsonl",
@@ -229,6 +231,7 @@ ExitCode Trainer::loop() {
   DELTAPORT_VALIDATE(skipped_in_a_row_ == 0, NonFiniteError, "the run ended on ", skipped_in_a_row_,
                      " steps that were not finite; no checkpoint was written after them");
   save("");
+  if (last_offload_) note(run_.offload()->summary(*last_offload_));
   return ExitCode::success;
 }
 
@@ -246,6 +249,7 @@ void Trainer::train_step() {
   metrics.seconds = seconds_since(begin);
   metrics.memory_allocated_bytes = peak_bytes(false);
   metrics.memory_reserved_bytes = peak_bytes(true);
+  if (run_.offload() != nullptr) last_offload_ = run_.offload()->take_metrics(metrics.step, metrics.seconds);
   runtime_.arena().reset_peak();
 
   state_.consumed_samples += run_.plan().global_samples;
@@ -256,6 +260,7 @@ void Trainer::train_step() {
   }
   record(metrics);
   if (console_) console_->step(metrics);
+  if (last_offload_) report_offload(*last_offload_);
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
@@ -268,6 +273,13 @@ void Trainer::train_step() {
                      " updates in a row were skipped because loss or gradient norm was not finite; "
                      "the weights do not recover. Go on from the last checkpoint with a lower optimizer.lr");
   note(concat("step ", state_.step, ": loss or gradient norm is not finite, update skipped"));
+}
+
+void Trainer::report_offload(const OffloadMetrics& metrics) {
+  record(metrics);
+  const auto warnings = run_.offload()->take_warnings(metrics);
+  for (const std::string& warning : warnings)
+    if (console_) console_->warning(warning);
 }
 
 void Trainer::evaluate() {

@@ -7,6 +7,7 @@
 #include "deltaport/config/checks.hpp"
 #include "deltaport/optim/global_norm.hpp"
 #include "deltaport/optim/schedule.hpp"
+#include "deltaport/train/run_offload.hpp"
 
 namespace deltaport {
 namespace {
@@ -47,7 +48,8 @@ DeviceBatch upload(Runtime& runtime, const Batch& batch) {
 }  // namespace
 
 LmOptions lm_options(const RunConfig& config) {
-  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation)};
+  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
+          config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save};
 }
 
 template <class T>
@@ -69,7 +71,13 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   optimizer_ =
       std::make_unique<AdamW<T>>(runtime, model_->parameters(), config.optimizer, config.train.grad_clip);
   loss_sum_ = runtime.allocate_zero<double>("loss sum", Shape{1});
+  if (!config.offload.enabled) return;
+  communicator.agree([&] { offload_ = std::make_unique<RunOffload>(communicator, runtime, config.offload); });
+  saved_.set_mover(&offload_->mover());
 }
+
+template <class T>
+TrainingRun<T>::~TrainingRun() = default;
 
 template <class T>
 void TrainingRun<T>::seek(std::int64_t step) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step leaves behind, what it asks of the driver, and whether the size estimates are right.
 #include "deltaport/model/model_size.hpp"
+
+#include <map>
+
 #include "model/small_lm.hpp"
 
 namespace deltaport {
@@ -111,6 +114,12 @@ void expect_exact_saved_bytes(const ModelConfig& config, const LmOptions& option
   lm.model.hidden(context, d.tokens, d.sequences);
   const ActivationSize size = activation_size(config, d.tokens.size(), dtype_of<T>, options);
   EXPECT_EQ(size.saved_bytes(), static_cast<std::int64_t>(saved.bytes()));
+  std::map<std::string, std::int64_t> groups;
+  for (const SavedGroupSize& group : saved_groups(config, d.tokens.size(), options))
+    for (const std::int64_t elements : group.elements)
+      groups[group.scope] += elements * static_cast<std::int64_t>(sizeof(T));
+  for (const auto& [scope, bytes] : groups)
+    EXPECT_EQ(bytes, static_cast<std::int64_t>(saved.bytes(scope))) << scope;
   saved.clear();
 }
 
@@ -122,6 +131,7 @@ TEST(ModelSize, SavedBytesAreExact) {
       config.layer_pattern = {type};
       SCOPED_TRACE(static_cast<int>(type));
       expect_exact_saved_bytes<float>(config, {7, implementation});
+      expect_exact_saved_bytes<float>(config, {7, implementation, NormOutput::save});
       config.linear.num_value_heads = 2;
       expect_exact_saved_bytes<double>(config, {7, implementation});
     }

@@ -20,6 +20,8 @@ template <>
 std::span<const std::string_view> names_of<ScheduleName>();
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>();
+template <>
+std::span<const std::string_view> names_of<OffloadScope>();
 
 /// The word for one value, e.g. "gdn2".
 template <class E>

@@ -39,4 +39,13 @@ struct ActivationSize {
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
                                const LmOptions& options = {});
 
+/// One group of tensors that HybridLm saves, for `tokens` of one micro-batch.
+struct SavedGroupSize {
+  std::string scope;                   ///< "gdn_core_attn", "norm_out", "attn_core", "mlp"
+  std::vector<std::int64_t> elements;  ///< of each tensor; each has memory of its own
+};
+/// All groups in the order of their commits.
+std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens,
+                                         const LmOptions& options = {});
+
 }  // namespace deltaport

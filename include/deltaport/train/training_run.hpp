@@ -15,6 +15,8 @@
 
 namespace deltaport {
 
+class RunOffload;
+
 /// The model options that a configuration asks for.
 LmOptions lm_options(const RunConfig& config);
 
@@ -40,7 +42,9 @@ class TrainingRun {
  public:
   /// Opens the data, allocates model and optimizer in the runtime's arena and initialises the weights from
   /// run.seed. Throws ConfigError (rank count does not divide the batch), DataError, OutOfMemory.
+  /// With offload.enabled also makes the pool of host memory.
   TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config);
+  ~TrainingRun();
 
   /// Runs optimizer step `step` (counted from 0) on the samples that belong to it. Steps must follow each
   /// other, except after seek(). The loss is divided by the valid tokens of the whole step over all ranks.
@@ -60,6 +64,8 @@ class TrainingRun {
   const StepPlan& plan() const { return plan_; }
   Runtime& runtime() { return runtime_; }
   const RunConfig& config() const { return config_; }
+  /// nullptr unless offload.enabled.
+  RunOffload* offload() { return offload_.get(); }
 
  private:
   void run_micro_batch(const Batch& batch, double gradient_scale);
@@ -74,6 +80,7 @@ class TrainingRun {
   std::unique_ptr<HybridLm<T>> model_;
   std::unique_ptr<AdamW<T>> optimizer_;
   std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<RunOffload> offload_;
   SavedTensors saved_;
   Tensor<double> loss_sum_;
   std::int64_t next_step_ = -1;
