@@ -37,6 +37,10 @@ void SavedTensors::flush() {
   if (mover_ != nullptr) mover_->flush();
 }
 
+void SavedTensors::prepare() {
+  if (mover_ != nullptr) mover_->prepare();
+}
+
 AnyTensor SavedTensors::pop() {
   DELTAPORT_VALIDATE(
       !tensors_.empty(), Error,

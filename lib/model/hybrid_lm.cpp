@@ -104,6 +104,7 @@ void HybridLm<T>::hidden_backward(Context& context, const Tensor<T>& d_hidden, c
   Tensor<T> d_residual = final_norm_->backward(context, d_hidden);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Layer& layer = layers_[i];
+    context.saved.prepare();
     Tensor<T> d = layer.mlp->backward(context, d_residual);
     d_residual = layer.mlp_norm->backward(context, d, d_residual);
     d = mix_backward(context, layer, d_residual, sequences);

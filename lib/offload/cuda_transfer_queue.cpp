@@ -85,22 +85,26 @@ class CudaTransferQueue : public TransferQueue {
  public:
   explicit CudaTransferQueue(cudaStream_t compute) : compute_(compute) {}
 
-  EventPtr mark_compute() override { return mark(compute_); }
+  void drain() noexcept override {
+    (void)cudaStreamSynchronize(to_host_.get());
+    (void)cudaStreamSynchronize(to_device_.get());
+  }
 
-  void compute_waits(const EventPtr& event) override {
-    if (event == nullptr) return;
+ protected:
+  EventPtr do_mark_compute() override { return mark(compute_); }
+
+  void do_compute_waits(const EventPtr& event) override {
     if (is_capturing()) return wait(compute_, event);
     const auto before = mark(compute_);
     wait(compute_, event);
     stalls_.emplace_back(before, mark(compute_));
   }
 
-  EventPtr copy(Direction direction, const std::vector<Copy>& copies,
-                const std::vector<EventPtr>& after) override {
+  EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
+                   const std::vector<EventPtr>& after) override {
     const bool to_host = direction == Direction::to_host;
     cudaStream_t stream = (to_host ? to_host_ : to_device_).get();
-    for (const EventPtr& event : after)
-      if (event != nullptr) wait(stream, event);
+    for (const EventPtr& event : after) wait(stream, event);
     const bool timed = !is_capturing();
     const auto before = timed ? mark(stream) : nullptr;
     for (const Copy& c : copies)
@@ -112,13 +116,12 @@ class CudaTransferQueue : public TransferQueue {
     return done;
   }
 
-  TransferTimes take_times() override {
-    return {take_seconds(to_host_spans_), take_seconds(to_device_spans_), take_seconds(stalls_)};
-  }
-
-  void drain() noexcept override {
-    (void)cudaStreamSynchronize(to_host_.get());
-    (void)cudaStreamSynchronize(to_device_.get());
+  TransferStats take_seconds() override {
+    TransferStats stats;
+    stats.to_host_seconds = seconds_of(to_host_spans_);
+    stats.to_device_seconds = seconds_of(to_device_spans_);
+    stats.stall_seconds = seconds_of(stalls_);
+    return stats;
   }
 
  private:
@@ -138,7 +141,7 @@ class CudaTransferQueue : public TransferQueue {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  static double take_seconds(Spans& spans) {
+  static double seconds_of(Spans& spans) {
     double seconds = 0.0;
     for (const auto& [begin, end] : spans) {
       float milliseconds = 0.0F;

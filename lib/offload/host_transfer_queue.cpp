@@ -11,27 +11,30 @@ HostTransferQueue::HostTransferQueue(LaneHooks to_host, LaneHooks to_device)
     : to_host_(std::move(to_host)), to_device_(std::move(to_device)) {}
 
 // No event: whatever the caller did is done.
-EventPtr HostTransferQueue::mark_compute() {
+EventPtr HostTransferQueue::do_mark_compute() {
   return nullptr;
 }
 
-void HostTransferQueue::compute_waits(const EventPtr& event) {
-  if (event == nullptr) return;
+void HostTransferQueue::do_compute_waits(const EventPtr& event) {
   const auto start = std::chrono::steady_clock::now();
   event->wait();
   stall_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-EventPtr HostTransferQueue::copy(Direction direction, const std::vector<Copy>& copies,
-                                 const std::vector<EventPtr>& after) {
+EventPtr HostTransferQueue::do_copy(Direction direction, const std::vector<Copy>& copies,
+                                    const std::vector<EventPtr>& after) {
   HostLane& lane = direction == Direction::to_host ? to_host_ : to_device_;
   return lane.enqueue(after, [copies] {
     for (const Copy& c : copies) std::memcpy(c.to, c.from, c.bytes);
   });
 }
 
-TransferTimes HostTransferQueue::take_times() {
-  return {to_host_.take_seconds(), to_device_.take_seconds(), std::exchange(stall_, 0.0)};
+TransferStats HostTransferQueue::take_seconds() {
+  TransferStats stats;
+  stats.to_host_seconds = to_host_.take_seconds();
+  stats.to_device_seconds = to_device_.take_seconds();
+  stats.stall_seconds = std::exchange(stall_, 0.0);
+  return stats;
 }
 
 void HostTransferQueue::drain() noexcept {

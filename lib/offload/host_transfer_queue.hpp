@@ -11,12 +11,14 @@ class HostTransferQueue : public TransferQueue {
  public:
   explicit HostTransferQueue(LaneHooks to_host = {}, LaneHooks to_device = {});
 
-  EventPtr mark_compute() override;
-  void compute_waits(const EventPtr& event) override;
-  EventPtr copy(Direction direction, const std::vector<Copy>& copies,
-                const std::vector<EventPtr>& after) override;
-  TransferTimes take_times() override;
   void drain() noexcept override;
+
+ protected:
+  EventPtr do_mark_compute() override;
+  void do_compute_waits(const EventPtr& event) override;
+  EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
+                   const std::vector<EventPtr>& after) override;
+  TransferStats take_seconds() override;
 
  private:
   HostLane to_host_, to_device_;

@@ -78,6 +78,7 @@ void Offloader::committed(const SavedGroup& saved) {
                      groups_.size(), " groups of the forward before it are still to be taken");
   Group& group = groups_.emplace_back();
   group.scope = saved.name;
+  group.layer = layer_;
   std::vector<Block> blocks = movable_blocks(saved);
   if (blocks.empty()) return;
   const std::size_t position = schedule_.position();
@@ -101,10 +102,15 @@ void Offloader::committed(const SavedGroup& saved) {
     leaving_.push_back(position);
     unsent_.push_back(position);
     stats_.host_in_use += copied_bytes(group);
-    if (options_.start == Start::at_commit) flush();
   }
+  if (options_.start == Start::between_layers) return;
+  send_unsent();
+  retire_what_is_due();
+}
+
+void Offloader::retire_what_is_due() {
   const auto slots = static_cast<std::size_t>(options_.rules.slots);
-  while (!leaving_.empty() && (leaving_.front() + slots <= position ||
+  while (!leaving_.empty() && (leaving_.front() + slots < schedule_.position() ||
                                leaving_.size() > static_cast<std::size_t>(options_.max_inflight)))
     retire_oldest();
 }
@@ -148,6 +154,13 @@ std::int64_t Offloader::copied_bytes(const Group& group) const {
 }
 
 void Offloader::flush() {
+  ++layer_;
+  if (options_.start == Start::at_group) return;
+  send_unsent();
+  retire_what_is_due();
+}
+
+void Offloader::send_unsent() {
   for (; !unsent_.empty(); unsent_.pop_front()) send(at(unsent_.front()));
 }
 
@@ -159,14 +172,12 @@ void Offloader::send(Group& group) {
   // What computed the tensors comes first, and whoever still reads this host memory.
   group.copied = memory.written =
       queue_->copy(Direction::to_host, copies, {queue_->mark_compute(), memory.read});
-  stats_.to_host += copied_bytes(group);
   ++stats_.groups;
 }
 
 // The blocks return to the arena: whatever is enqueued on the compute stream after the wait may overwrite them.
 void Offloader::retire_oldest() {
   Group& group = at(leaving_.front());
-  if (!unsent_.empty() && unsent_.front() == leaving_.front()) flush();
   leaving_.pop_front();
   queue_->compute_waits(group.copied);
   group.where = Where::away;

@@ -8,6 +8,17 @@
 
 namespace deltaport::offload {
 
+// A layer's groups first, then those of the layer below, which have this layer's backward to arrive.
+void Offloader::prepare() {
+  if (options_.start == Start::at_group || groups_.empty()) return;
+  if (!backward_) end_forward();
+  const std::size_t layer = groups_.back().layer;
+  const std::size_t next = layer - std::min<std::size_t>(layer, 1);
+  for (std::size_t i = groups_.size(); i-- > 0 && groups_[i].layer >= next;)
+    if (groups_[i].where == Where::away) fetch(groups_[i]);
+  for (std::size_t i = groups_.size(); i-- > 0 && groups_[i].layer == layer;) await(groups_[i]);
+}
+
 void Offloader::before_take(const SavedGroup& saved) {
   if (!in_scope(saved.name)) return;
   DELTAPORT_VALIDATE(!groups_.empty(), Error, "offload: group '", saved.name,
@@ -17,11 +28,14 @@ void Offloader::before_take(const SavedGroup& saved) {
   if (group.position) {
     // First what is needed now, then what is needed next: copies to the device are done in this order.
     if (group.where == Where::away) fetch(group);
-    const std::size_t position = *group.position;
-    const auto ahead = static_cast<std::size_t>(std::max<std::int64_t>(1, options_.rules.slots - 1));
-    for (std::size_t next = position; next-- > position - std::min(position, ahead);)
-      if (at(next).where == Where::away) fetch(at(next));
-    bring_back(group, saved);
+    if (options_.start == Start::at_group) {
+      const std::size_t position = *group.position;
+      const auto ahead = static_cast<std::size_t>(std::max<std::int64_t>(1, options_.rules.slots - 1));
+      for (std::size_t next = position; next-- > position - std::min(position, ahead);)
+        if (at(next).where == Where::away) fetch(at(next));
+    }
+    await(group);
+    put_back(group, saved);
     at_position_.pop_back();
   }
   groups_.pop_back();
@@ -30,7 +44,7 @@ void Offloader::before_take(const SavedGroup& saved) {
 
 void Offloader::end_forward() {
   backward_ = true;
-  flush();
+  send_unsent();
   if (schedule_.position() > 0) plan_is_new_ = schedule_.end_forward();
 }
 
@@ -43,14 +57,13 @@ void Offloader::fetch(Group& group) {
     block.storage = arena_.allocate(block.name, block.bytes);
     for (Block::Place& place : block.tensors) place.offset -= block.begin;
     copies.push_back({block.storage->data(), memory.data + block.host_offset, block.bytes});
-    stats_.to_device += static_cast<std::int64_t>(block.bytes);
   }
   group.fetched = memory.read =
       queue_->copy(Direction::to_device, copies, {queue_->mark_compute(), group.copied});
   group.where = Where::arriving;
 }
 
-void Offloader::bring_back(Group& group, const SavedGroup& saved) {
+void Offloader::await(Group& group) {
   if (group.where == Where::here) return;
   if (group.where == Where::leaving) {
     // Never left: backward may overwrite it once the copy has read it.
@@ -59,7 +72,11 @@ void Offloader::bring_back(Group& group, const SavedGroup& saved) {
   } else {
     queue_->compute_waits(group.fetched);
   }
+  group.where = Where::here;
   stats_.host_in_use -= copied_bytes(group);
+}
+
+void Offloader::put_back(const Group& group, const SavedGroup& saved) const {
   for (const Block& block : group.blocks)
     for (const Block::Place& place : block.tensors) {
       saved.tensors[place.tensor].storage = block.storage;
@@ -69,6 +86,7 @@ void Offloader::bring_back(Group& group, const SavedGroup& saved) {
 
 void Offloader::end_pass() {
   backward_ = false;
+  layer_ = 0;
   at_position_.clear();
   leaving_.clear();
   unsent_.clear();
@@ -115,7 +133,7 @@ void Offloader::settle() noexcept {
 }
 
 OffloadStats Offloader::take_stats() {
-  stats_.times = queue_->take_times();
+  stats_.transfers = queue_->take_stats();
   const OffloadStats result = stats_;
   stats_ = {};
   stats_.host_in_use = result.host_in_use;

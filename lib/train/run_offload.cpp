@@ -33,7 +33,7 @@ offload::OffloaderOptions options_of(const OffloadConfig& config) {
   options.rules = {config.fraction, config.keep_last, config.slots};
   options.min_tensor_elements = config.min_tensor_elements;
   options.max_inflight = config.max_inflight;
-  options.start = config.delayed ? offload::Start::at_flush : offload::Start::at_commit;
+  options.start = config.delayed ? offload::Start::between_layers : offload::Start::at_group;
   return options;
 }
 
@@ -94,9 +94,11 @@ OffloadMetrics RunOffload::take_metrics(std::int64_t step, double step_seconds) 
   DELTAPORT_VALIDATE(stats.host_in_use == 0, Error, "offload: after step ", step, " ", stats.host_in_use,
                      " bytes of host memory still hold tensors that backward did not take");
   const ArenaStats arena = runtime_.arena().stats();
-  std::int64_t sums[] = {stats.to_host, stats.to_device, stats.freed, stats.useless, stats.groups};
+  std::int64_t sums[] = {stats.transfers.to_host_bytes, stats.transfers.to_device_bytes, stats.freed,
+                         stats.useless, stats.groups};
   communicator_.all_reduce_sum(sums, 5);
-  double seconds[] = {stats.times.to_host, stats.times.to_device, stats.times.stall};
+  double seconds[] = {stats.transfers.to_host_seconds, stats.transfers.to_device_seconds,
+                      stats.transfers.stall_seconds};
   communicator_.all_reduce_max(seconds, 3);
   std::int64_t peaks[] = {static_cast<std::int64_t>(arena.allocated_peak),
                           static_cast<std::int64_t>(arena.reserved_peak),

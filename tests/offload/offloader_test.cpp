@@ -97,7 +97,7 @@ TEST(Offloader, OnlyNamedScopesMove) {
         3, [&](int) { plain.saved().save(plain.tensor(1.0F)); }, "other");
     plain.backward(3);
   }
-  EXPECT_EQ(plain.offloader().take_stats().to_host, 0);
+  EXPECT_EQ(plain.offloader().take_stats().transfers.to_host_bytes, 0);
 }
 
 TEST(Offloader, ViewsAndDuplicatesMoveOnce) {
@@ -125,7 +125,7 @@ TEST(Offloader, ViewsAndDuplicatesMoveOnce) {
   }
   const OffloadStats stats = plain.offloader().take_stats();
   // Only what they cover: elements 256 to 768. Three groups in the warm-up, then two.
-  EXPECT_EQ(stats.to_host, (3 + 2 + 2) * 512 * 4);
+  EXPECT_EQ(stats.transfers.to_host_bytes, (3 + 2 + 2) * 512 * 4);
   EXPECT_EQ(stats.freed, (2 + 2 + 2) * 1024 * 4);
 }
 
@@ -148,7 +148,7 @@ TEST(Offloader, WhatSomebodyElseKeepsIsMovedOnceAndNeverAgain) {
     kept.clear();
     const OffloadStats stats = plain.offloader().take_stats();
     const auto notes = plain.offloader().take_notes();
-    EXPECT_EQ(stats.to_host, (pass == 0 ? 8 : 3) * 4096);
+    EXPECT_EQ(stats.transfers.to_host_bytes, (pass == 0 ? 8 : 3) * 4096);
     EXPECT_EQ(stats.useless, (pass == 0 ? 3 : 0) * 4096);
     EXPECT_EQ(stats.freed, 3 * 4096);
     ASSERT_EQ(notes.size(), pass == 0 ? 1U : 0U);
@@ -163,7 +163,7 @@ TEST(Offloader, TensorsInTwoGroupsStay) {
     const auto both = plain.tensor(1.0F);
     plain.forward(4, [&](int) { plain.saved().save(both); });
     plain.backward(4);
-    EXPECT_EQ(plain.offloader().take_stats().to_host, pass == 0 ? 4 * 4096 : 0);
+    EXPECT_EQ(plain.offloader().take_stats().transfers.to_host_bytes, pass == 0 ? 4 * 4096 : 0);
   }
 }
 
@@ -178,18 +178,18 @@ TEST(Offloader, TheThresholdCountsElementsOfOneTensor) {
     });
     plain.backward(6);
   }
-  EXPECT_EQ(plain.offloader().take_stats().to_host, (3 + 2) * 4000);
+  EXPECT_EQ(plain.offloader().take_stats().transfers.to_host_bytes, (3 + 2) * 4000);
   options.min_tensor_elements = 2000;
   Plain none(options);
   none.passes(2, 3);
-  EXPECT_EQ(none.offloader().take_stats().to_host, 0);
+  EXPECT_EQ(none.offloader().take_stats().transfers.to_host_bytes, 0);
   EXPECT_TRUE(none.offloader().schedule().plan().empty());
 }
 
 TEST(Offloader, NoFractionNeverCopies) {
   Plain plain(movers(1, 0.0));
   plain.passes(3, 5);
-  EXPECT_EQ(plain.offloader().take_stats().to_host, 0);
+  EXPECT_EQ(plain.offloader().take_stats().transfers.to_host_bytes, 0);
   EXPECT_EQ(plain.pool().stats().retained_peak, plain.pool().stats().retained);
   EXPECT_EQ(plain.pool().stats().hits + plain.pool().stats().misses, 0U);
 }
@@ -230,7 +230,7 @@ TEST(Offloader, APlanThatThePoolCannotHoldIsRefusedWithAFraction) {
     fits.forward(9, [&](int) { fits.saved().save(fits.tensor(1.0F, 65536)); });
     fits.backward(9);
   }
-  EXPECT_GE(fits.offloader().take_stats().to_host, 2 * 4 * 262144);
+  EXPECT_GE(fits.offloader().take_stats().transfers.to_host_bytes, 2 * 4 * 262144);
 }
 
 TEST(Offloader, RefusesWrongUse) {

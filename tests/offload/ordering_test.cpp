@@ -44,7 +44,7 @@ class Ordering : public ::testing::TestWithParam<std::tuple<Late, int>> {};
 
 TEST_P(Ordering, BackwardSeesWhatForwardSaved) {
   const auto& [late, slots] = GetParam();
-  for (const Start start : {Start::at_commit, Start::at_flush}) {
+  for (const Start start : {Start::at_group, Start::between_layers}) {
     OffloaderOptions options = test::movers(slots);
     options.start = start;
     SavedLayers layers(options, device_of(late));
@@ -54,8 +54,8 @@ TEST_P(Ordering, BackwardSeesWhatForwardSaved) {
     // The warm-up moves all eight; those that backward finds on their way need not come back.
     const std::int64_t planned = 8 - slots;
     EXPECT_EQ(stats.groups, 8 + 2 * planned);
-    EXPECT_EQ(stats.to_host, stats.groups * static_cast<std::int64_t>(SavedLayers::bytes));
-    EXPECT_EQ(stats.to_device, 3 * planned * static_cast<std::int64_t>(SavedLayers::bytes));
+    EXPECT_EQ(stats.transfers.to_host_bytes, stats.groups * static_cast<std::int64_t>(SavedLayers::bytes));
+    EXPECT_EQ(stats.transfers.to_device_bytes, 3 * planned * static_cast<std::int64_t>(SavedLayers::bytes));
     EXPECT_EQ(stats.host_in_use, 0);
   }
 }
@@ -73,6 +73,27 @@ TEST_P(Ordering, GroupsThatAreDroppedOnTheirWayDisturbNobody) {
   layers.passes(2, 6);
   EXPECT_TRUE(layers.right());
   EXPECT_EQ(layers.offloader().take_stats().host_in_use, 0);
+}
+
+TEST_P(Ordering, TransfersBetweenLayersCanBeReplayed) {
+  const auto& [late, slots] = GetParam();
+  OffloaderOptions options = test::movers(slots);
+  options.start = Start::between_layers;
+  SavedLayers layers(options, device_of(late));
+  layers.passes(2, 8);
+  layers.recorded_pass(8);
+  const std::int64_t planned = (8 - slots) * static_cast<std::int64_t>(SavedLayers::bytes);
+  layers.offloader().take_stats();
+  for (const float shift : {1000.0F, 2000.0F, 0.5F}) {
+    layers.replay(shift);
+    EXPECT_TRUE(layers.right()) << shift;
+    const TransferStats stats = layers.offloader().take_stats().transfers;
+    EXPECT_EQ(stats.to_host_bytes, planned);
+    EXPECT_EQ(stats.to_device_bytes, planned);
+  }
+  layers.replay(0.0F);
+  layers.passes(1, 8);  // and the offloader goes on
+  EXPECT_TRUE(layers.right());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -103,16 +124,16 @@ class NotingQueue : public TransferQueue {
   };
   std::vector<Entry>& entries;
   explicit NotingQueue(std::vector<Entry>& list) : entries(list) {}
-  EventPtr mark_compute() override { return std::make_shared<Flag>(); }
-  void compute_waits(const EventPtr&) override {}
-  EventPtr copy(Direction direction, const std::vector<Copy>& copies,
-                const std::vector<EventPtr>& after) override {
+  EventPtr do_mark_compute() override { return std::make_shared<Flag>(); }
+  void do_compute_waits(const EventPtr&) override {}
+  EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
+                   const std::vector<EventPtr>& after) override {
     for (const Copy& c : copies) std::copy(c.from, c.from + c.bytes, c.to);
     const std::byte* host = direction == Direction::to_host ? copies.front().to : copies.front().from;
     entries.push_back({direction, host, after, std::make_shared<Flag>()});
     return entries.back().done;
   }
-  TransferTimes take_times() override { return {}; }
+  TransferStats take_seconds() override { return {}; }
   void drain() noexcept override {}
 };
 

@@ -32,18 +32,19 @@ class SavedLayers {
       saved_.save(filled(value(i)));
       saved_.commit();
       use_scratch();
-      saved_.flush();
+      between_layers([this] { saved_.flush(); });
     }
   }
   /// Backward of all layers but the first `rest`.
   void backward(int layers, int rest = 0) {
     for (int i = layers; i-- > rest;) {
+      between_layers([this] { saved_.prepare(); });
       const auto x = saved_.take<float>();
-      device_->launch([this, data = x.data(), expected = value(i)] {
-        right_ &= std::all_of(data, data + elements, [=](float v) { return v == expected; });
+      launch([this, data = x.data(), expected = value(i)] {
+        right_ &= std::all_of(data, data + elements, [&](float v) { return v == expected + shift_; });
       });
       // As a backward that writes over what was saved.
-      device_->launch([data = x.data()] { std::fill(data, data + elements, -2.0F); });
+      launch([data = x.data()] { std::fill(data, data + elements, -2.0F); });
       use_scratch();
     }
   }
@@ -53,6 +54,18 @@ class SavedLayers {
       backward(layers);
     }
   }
+  /// One pass, whose kernels and transfers can be run again.
+  void recorded_pass(int layers) {
+    recording_ = true;
+    passes(1, layers);
+    recording_ = false;
+  }
+  /// The recorded pass with other values, as graphs are replayed: neither saved tensors nor the offloader take part.
+  void replay(float shift) {
+    device_->finish();
+    shift_ = shift;
+    for (const auto& operation : script_) operation();
+  }
   /// Whether backward has seen what forward saved.
   bool right() {
     device_->finish();
@@ -61,7 +74,7 @@ class SavedLayers {
 
   Tensor<float> filled(float v) {
     const auto x = allocate<float>(arena_, "saved", Shape{elements});
-    device_->launch([data = x.data(), v] { std::fill(data, data + elements, v); });
+    launch([this, data = x.data(), v] { std::fill(data, data + elements, v + shift_); });
     return x;
   }
   SavedTensors& saved() { return saved_; }
@@ -70,10 +83,22 @@ class SavedLayers {
   Arena& arena() { return arena_; }
 
  private:
+  void launch(const std::function<void()>& kernel) {
+    device_->launch(kernel);
+    if (recording_) script_.push_back([this, kernel] { device_->launch(kernel); });
+  }
+  template <class Call>
+  void between_layers(const Call& call) {
+    TransferLog log;
+    offloader_->record(&log);
+    call();
+    offloader_->record(nullptr);
+    if (recording_) script_.push_back([log] { log.replay(); });
+  }
   float value(int layer) const { return static_cast<float>(100 * pass_ + layer + 1); }
   void use_scratch() {
     const auto x = allocate<float>(arena_, "scratch", Shape{elements});
-    device_->launch([data = x.data()] { std::fill(data, data + elements, -1.0F); });
+    launch([data = x.data()] { std::fill(data, data + elements, -1.0F); });
   }
 
   Arena arena_{{.slab_bytes = std::size_t{1} << 20}};
@@ -81,6 +106,9 @@ class SavedLayers {
   SimulatedDevice* device_ = nullptr;
   std::unique_ptr<Offloader> offloader_;
   SavedTensors saved_;
+  std::vector<std::function<void()>> script_;
+  bool recording_ = false;
+  float shift_ = 0.0F;
   bool right_ = true;
   int pass_ = 0;
 };

@@ -36,21 +36,21 @@ class SimulatedDevice : public TransferQueue {
     drain();
   }
 
-  EventPtr mark_compute() override {
+  EventPtr do_mark_compute() override {
     return tag(Lane::compute, compute_.enqueue({}, [] {}));
   }
-  void compute_waits(const EventPtr& event) override {
-    if (event != nullptr) compute_.enqueue(kept(Lane::compute, {event}), [] {});
+  void do_compute_waits(const EventPtr& event) override {
+    compute_.enqueue(kept(Lane::compute, {event}), [] {});
   }
-  EventPtr copy(Direction direction, const std::vector<Copy>& copies,
-                const std::vector<EventPtr>& after) override {
+  EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
+                   const std::vector<EventPtr>& after) override {
     const Lane lane = direction == Direction::to_host ? Lane::to_host : Lane::to_device;
     HostLane& thread = lane == Lane::to_host ? to_host_ : to_device_;
     return tag(lane, thread.enqueue(kept(lane, after), [copies] {
       for (const Copy& c : copies) std::copy(c.from, c.from + c.bytes, c.to);
     }));
   }
-  TransferTimes take_times() override { return {to_host_.take_seconds(), to_device_.take_seconds(), 0.0}; }
+  TransferStats take_seconds() override { return {}; }
   void drain() noexcept override {
     to_host_.drain();
     to_device_.drain();

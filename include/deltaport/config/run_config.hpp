@@ -112,7 +112,7 @@ struct OffloadConfig {
   std::int64_t keep_last = 0;     ///< last groups that stay; at least `slots` of them do
   std::int64_t slots = 2;         ///< groups whose device memory waits for its copy
   std::int64_t max_inflight = 0;  ///< copies to the host under way; 0: as many as slots
-  bool delayed = false;           ///< copies start after the layer instead of at the end of the group
+  bool delayed = false;           ///< transfers are enqueued between layers only
   std::int64_t pinned_limit = 0;  ///< bytes of one rank; 0: nine tenths of what control group and nodes leave
   bool strict_numa = false;       ///< host memory that is not near the device is an error
 };

@@ -56,8 +56,10 @@ class SavedMover {
   /// The first tensor of the group is about to be taken: all of them must be there, in stream order of the compute
   /// stream. Groups come in the reverse order of their commits.
   virtual void before_take(const SavedGroup& group) = 0;
-  /// A good point to start what was put off: a layer's forward has been enqueued.
+  /// A layer's forward has been enqueued: a good point to start what was put off.
   virtual void flush() = 0;
+  /// A layer's backward is about to be enqueued.
+  virtual void prepare() = 0;
   /// All groups are dropped without being taken.
   virtual void dropped() = 0;
 };
@@ -75,8 +77,10 @@ class SavedTensors {
   void open(std::string_view group);
   /// Ends the open group.
   void commit();
-  /// Tells the mover that a layer has been enqueued.
+  /// Tells the mover that a layer's forward has been enqueued, or that its backward will be. Between these calls a mover
+  /// that was told to hold back does nothing to any stream.
   void flush();
+  void prepare();
 
   template <class T>
   void save(const Tensor<T>& x) {

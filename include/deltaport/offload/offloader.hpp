@@ -15,9 +15,10 @@
 
 namespace deltaport::offload {
 
-/// When a group's copy to the host is enqueued: at its commit, or at the next flush(), which comes after the layer (and
-/// after the replay of a graph that holds the layer).
-enum class Start { at_commit, at_flush };
+/// When transfers are enqueued: at the commit and at the take of each group, or all those of a layer's groups at flush()
+/// and prepare(), which come between layers. The latter can be recorded apart from the layers, which may then be captured
+/// as graphs; a layer's groups take their slots together.
+enum class Start { at_group, between_layers };
 
 struct OffloaderOptions {
   std::vector<std::string> scopes;  ///< names of the groups that may move; not empty
@@ -26,19 +27,17 @@ struct OffloaderOptions {
   std::int64_t min_tensor_elements = std::int64_t{1} << 20;
   /// Copies to the host under way at one time, 1 to `rules.slots`; 0: as many as slots.
   std::int64_t max_inflight = 0;
-  Start start = Start::at_commit;
+  Start start = Start::at_group;
 };
 
 /// Since the last take_stats(), but where it says otherwise. In bytes.
 struct OffloadStats {
-  std::int64_t to_host = 0;
-  std::int64_t to_device = 0;
   std::int64_t freed = 0;          ///< device memory that was given back to the arena during forward
-  std::int64_t useless = 0;        ///< of to_host, copied although somebody else kept the memory
+  std::int64_t useless = 0;        ///< copied to the host although somebody else kept the memory
   std::int64_t groups = 0;         ///< count of groups that were copied to the host
   std::int64_t host_in_use = 0;    ///< now: host memory whose contents backward still needs
   std::int64_t host_reserved = 0;  ///< now: host memory kept for the groups of the plan
-  TransferTimes times;
+  TransferStats transfers;
 };
 
 /// Moves what forward saved to pinned host memory, and brings it back in backward.
@@ -65,6 +64,7 @@ class Offloader : public SavedMover {
   void committed(const SavedGroup& group) override;
   void before_take(const SavedGroup& group) override;
   void flush() override;
+  void prepare() override;
   void dropped() override;
 
   /// Once the step's results have reached the host: waits for copies.
@@ -74,6 +74,8 @@ class Offloader : public SavedMover {
   const Schedule& schedule() const { return schedule_; }
   /// Waits for all copies; the next pass depends on no event from before. To be called before a graph is captured.
   void settle() noexcept;
+  /// Logs the transfers until the next call; see TransferQueue::record().
+  void record(TransferLog* log) { queue_->record(log); }
 
  private:
   /// One block of device memory of a group.
@@ -95,6 +97,7 @@ class Offloader : public SavedMover {
     std::optional<std::size_t> position;  // in the schedule; none when nothing in it may move
     std::vector<Block> blocks;            // those that move
     Where where = Where::here;
+    std::size_t layer = 0;  // flushes before it in this pass
     EventPtr copied, fetched;
   };
   /// Host memory of one position of the schedule.
@@ -108,10 +111,13 @@ class Offloader : public SavedMover {
   std::vector<Block> movable_blocks(const SavedGroup& group) const;
   Group& at(std::size_t position) { return groups_[at_position_[position]]; }
   bool take_host_memory(std::size_t position, std::vector<Block>& blocks);
+  void send_unsent();
   void send(Group& group);
+  void retire_what_is_due();
   void retire_oldest();
   void fetch(Group& group);
-  void bring_back(Group& group, const SavedGroup& saved);
+  void await(Group& group);
+  void put_back(const Group& group, const SavedGroup& saved) const;
   void end_forward();
   void end_pass();
   void check_plan() const;
@@ -128,6 +134,7 @@ class Offloader : public SavedMover {
   std::deque<std::size_t> leaving_;       // positions, oldest first
   std::deque<std::size_t> unsent_;        // positions, of leaving ones
   std::vector<HostMemory> host_;          // by position
+  std::size_t layer_ = 0;
   bool backward_ = false;
   bool plan_is_new_ = false;
   OffloadStats stats_;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,11 +22,27 @@ struct Copy {
   std::size_t bytes;
 };
 
-/// Seconds since the last call. Copies count from their start, waits not included.
-struct TransferTimes {
-  double to_host = 0.0;
-  double to_device = 0.0;
-  double stall = 0.0;  ///< the compute stream stood still for compute_waits()
+/// Since the last call. Copies count from their start, waits not included.
+struct TransferStats {
+  std::int64_t to_host_bytes = 0;
+  std::int64_t to_device_bytes = 0;
+  double to_host_seconds = 0.0;
+  double to_device_seconds = 0.0;
+  double stall_seconds = 0.0;  ///< the compute stream stood still for compute_waits()
+};
+
+/// What was asked of a queue while it recorded, to be asked again with the same memory: between the replays of captured
+/// graphs, where the program that asked does not run.
+class TransferLog {
+ public:
+  void replay() const {
+    for (const auto& operation : operations_) operation();
+  }
+  std::size_t size() const { return operations_.size(); }
+
+ private:
+  friend class TransferQueue;
+  std::vector<std::function<void()>> operations_;
 };
 
 /// Copies between device and host beside the compute stream: one order of copies per direction, and events between the
@@ -38,17 +56,36 @@ class TransferQueue {
   TransferQueue& operator=(const TransferQueue&) = delete;
 
   /// Passes when all that has been enqueued on the compute stream so far is done.
-  virtual EventPtr mark_compute() = 0;
+  EventPtr mark_compute();
   /// What is enqueued on the compute stream from now on starts after the event. nullptr is ignored.
-  virtual void compute_waits(const EventPtr& event) = 0;
+  void compute_waits(const EventPtr& event);
   /// Enqueues the copies, to start after the events of `after` (nullptr among them is ignored); the result passes when
-  /// all are done. Memory must stay until then. Throws DeviceError.
-  virtual EventPtr copy(Direction direction, const std::vector<Copy>& copies,
-                        const std::vector<EventPtr>& after) = 0;
+  /// all are done. Memory must stay until then. Events must be this queue's own. Throws DeviceError.
+  EventPtr copy(Direction direction, std::vector<Copy> copies, std::vector<EventPtr> after);
+
+  /// Appends every call to `log` as well, until the next call; nullptr ends it. An event that a logged call returned
+  /// stands for the latest replay. `log` must not be replayed after the queue is gone.
+  void record(TransferLog* log) { log_ = log; }
+
   /// Waits for all copies that a compute_waits() waited for.
-  virtual TransferTimes take_times() = 0;
+  TransferStats take_stats();
   /// Returns when all copies are done.
   virtual void drain() noexcept = 0;
+
+ protected:
+  // As above, without logging. nullptr is an event that has passed; none is given to them.
+  virtual EventPtr do_mark_compute() = 0;
+  virtual void do_compute_waits(const EventPtr& event) = 0;
+  virtual EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
+                           const std::vector<EventPtr>& after) = 0;
+  /// Fills the seconds.
+  virtual TransferStats take_seconds() = 0;
+
+ private:
+  void perform(std::function<void()> operation);
+
+  TransferLog* log_ = nullptr;
+  std::int64_t bytes_[2] = {};  // by direction
 };
 
 /// The queue of this build beside `compute`.
