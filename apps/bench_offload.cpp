@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "bench_offload_arm.hpp"
 #include "config_options.hpp"
+#include "deltaport/core/error.hpp"
 
 extern char** environ;
 

@@ -12,11 +12,12 @@
 #include "deltaport/train/training_run.hpp"
 
 namespace deltaport::app {
-namespace {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadArm, on, allocated_bytes, reserved_bytes, driver_used_bytes,
                                    pinned_bytes, to_host_bytes, to_device_bytes, stall_seconds, copy_seconds,
                                    overlap, step_seconds, loss_hex, peak_blocks)
+
+namespace {
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -132,7 +133,7 @@ std::string offload_table(const std::vector<OffloadPair>& pairs) {
 }
 
 std::string offload_json(const std::vector<OffloadPair>& pairs) {
-  nlohmann::ordered_json json;
+  nlohmann::json json;
   json["time_change_median"] = median(changes_of(pairs));
   for (const OffloadPair& pair : pairs)
     json["pairs"].push_back({{"off", pair.off},

@@ -23,7 +23,7 @@ struct Trained {
 };
 
 Trained train(const RunConfig& config, std::int64_t steps) {
-  Runtime runtime;
+  Runtime runtime({.arena = {.slab_bytes = std::size_t{2} << 20}});  // less to touch
   TrainingRun<float> training(Communicator(), runtime, config);
   Trained run;
   for (std::int64_t s = 0; s < steps; ++s) {
