@@ -76,7 +76,7 @@ Tensor<T> HybridLm<T>::run(Context& context, const Tensor<std::int32_t>& tokens,
     added = next.forward_residual(context, residual, x);
     residual = std::move(added.sum);
     x = std::move(added.normalised);
-    context.saved.flush();
+    if (context.training()) context.saved.flush();
   }
   return x;
 }
