@@ -61,6 +61,7 @@ void add_bench(CLI::App& parent, const Invocation& invocation, Action& action) {
   auto* bench = parent.add_subcommand("bench", "measure where the time goes");
   bench->require_subcommand(1);
   add_bench_recurrence(*bench, action);
+  add_bench_offload(*bench, invocation, action);
   auto* command =
       bench->add_subcommand("train", "split a training step's time by kind of work; products also alone");
   auto options = std::make_shared<BenchTrainOptions>();

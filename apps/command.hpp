@@ -49,6 +49,7 @@ void add_bench(CLI::App& parent, const Invocation& invocation, Action& action);
 /// Below `bench`.
 void add_bench_recurrence(CLI::App& bench, Action& action);
 void add_verify(CLI::App& parent, const Invocation& invocation, Action& action);
+void add_bench_offload(CLI::App& bench, const Invocation& invocation, Action& action);
 void add_info(CLI::App& parent, const Invocation& invocation, Action& action);
 
 }  // namespace deltaport::app

@@ -15,9 +15,10 @@ Value to_value(const T& member) {
   else
     return member;
 }
-inline Value to_value(const std::vector<LayerType>& member) {
+template <class E>
+requires std::is_enum_v<E> Value to_value(const std::vector<E>& member) {
   std::vector<std::string> words;
-  for (const LayerType type : member) words.emplace_back(name_of(type));
+  for (const E value : member) words.emplace_back(name_of(value));
   return words;
 }
 inline Value to_value(const std::uint64_t& member) {
@@ -31,10 +32,12 @@ void from_value(T& member, const Value& value) {
   else
     member = std::get<T>(value);
 }
-inline void from_value(std::vector<LayerType>& member, const Value& value) {
+template <class E>
+requires std::is_enum_v<E>
+void from_value(std::vector<E>& member, const Value& value) {
   member.clear();
   for (const std::string& word : std::get<std::vector<std::string>>(value))
-    member.push_back(*value_of<LayerType>(word));
+    member.push_back(*value_of<E>(word));
 }
 inline void from_value(std::uint64_t& member, const Value& value) {
   member = static_cast<std::uint64_t>(std::get<std::int64_t>(value));

@@ -78,6 +78,21 @@ class Rules {
     });
   }
 
+  void offload() {
+    const OffloadConfig& o = c_.offload;
+    rule({"offload.enabled", "graph.scope"}, [&] {
+      if (!o.enabled || c_.graph.scope == GraphScope::none) return std::string();
+      return concat("'offload.enabled' does not go with graph.scope = ", name_of(c_.graph.scope),
+                    " yet: a replayed graph does not enqueue the transfers; switch one of them off");
+    });
+    rule({"offload.max_inflight", "offload.slots"}, [&] {
+      if (o.max_inflight <= o.slots) return std::string();
+      return concat("'offload.max_inflight' = ", o.max_inflight,
+                    " must not exceed offload.slots = ", o.slots);
+    });
+    for (std::size_t i = 0; i < o.scopes.size(); ++i) scope(i);
+  }
+
   void evaluation() {
     rule({"eval.every", "data.valid"}, [&] {
       if (c_.eval.every == 0 || !c_.data.valid.empty()) return std::string();
@@ -99,6 +114,24 @@ class Rules {
   }
 
  private:
+  void scope(std::size_t i) {
+    const std::vector<OffloadScope>& scopes = c_.offload.scopes;
+    const std::string_view name = name_of(scopes[i]);
+    const auto here = scopes.begin() + static_cast<std::ptrdiff_t>(i);
+    rule({"offload.scopes"}, [&] {
+      if (std::find(scopes.begin(), here, scopes[i]) == here) return std::string();
+      return concat("'offload.scopes' lists ", name, " twice");
+    });
+    rule({"offload.scopes", "offload.enabled", "model.layer_pattern", "model.num_hidden_layers"}, [&] {
+      if (!c_.offload.enabled || scopes[i] == OffloadScope::mlp) return std::string();
+      const bool wants_attention = scopes[i] == OffloadScope::attn_core;
+      for (std::int64_t layer = 0; layer < c_.model.num_hidden_layers; ++layer)
+        if ((c_.model.layer_type(layer) == LayerType::attention) == wants_attention) return std::string();
+      return concat("'offload.scopes' lists ", name, ", but the model has no ",
+                    wants_attention ? "attention" : "gdn or gdn2", " layer");
+    });
+  }
+
   template <class Check>
   void rule(const std::vector<std::string>& paths, const Check& check) {
     if (!std::ranges::all_of(paths, usable_)) return;
@@ -119,6 +152,7 @@ void check_rules(const RunConfig& config, const std::function<bool(const std::st
   rules.batch();
   rules.heads();
   rules.schedule();
+  rules.offload();
   rules.evaluation();
   rules.graphs();
 }

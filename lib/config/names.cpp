@@ -10,6 +10,7 @@ constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
 constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
 constexpr std::string_view graph_scopes[] = {"none", "attention", "layer", "step"};
 constexpr std::string_view capture_failures[] = {"error", "eager"};
+constexpr std::string_view offload_scopes[] = {"gdn_core_attn", "norm_out", "attn_core", "mlp"};
 }  // namespace
 
 template <>
@@ -39,6 +40,10 @@ std::span<const std::string_view> names_of<GraphScope>() {
 template <>
 std::span<const std::string_view> names_of<OnCaptureFailure>() {
   return capture_failures;
+}
+template <>
+std::span<const std::string_view> names_of<OffloadScope>() {
+  return offload_scopes;
 }
 
 }  // namespace deltaport

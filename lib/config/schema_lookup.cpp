@@ -71,6 +71,8 @@ std::string_view section_doc(std::string_view section) {
       {"optimizer", "AdamW"},
       {"schedule", "learning rate over the steps"},
       {"recurrence", "kernels of GDN and GDN2"},
+      {"recompute", "what backward computes again instead of forward saving it"},
+      {"offload", "saved tensors in host memory"},
       {"checkpoint", "saving and continuing"},
       {"eval", "evaluation on data.valid"},
       {"logging", "console and metrics files"}};

@@ -32,6 +32,8 @@ constexpr Binding schedule = bind<&R::schedule, p...>;
 template <auto... p>
 constexpr Binding graph = bind<&R::graph, p...>;
 template <auto... p>
+constexpr Binding offload = bind<&R::offload, p...>;
+template <auto... p>
 constexpr Binding checkpoint = bind<&R::checkpoint, p...>;
 template <auto... p>
 constexpr Binding eval = bind<&R::eval, p...>;
@@ -48,6 +50,7 @@ constexpr Binding betas{[](const R& c) -> Value {
 
 using LM = LinearMixerConfig;
 using AM = AttentionConfig;
+using OC = OffloadConfig;
 constexpr auto same = OnResume::same;
 constexpr auto free = OnResume::free;
 constexpr Range dimension = between(1, max_dimension);
@@ -160,6 +163,33 @@ std::vector<Field> make_table() {
        "what to do when a capture fails", graph<&GraphConfig::on_failure>},
       {"graph.max_shapes", integer, "shapes", between(1, 4096), {}, free,
        "input shapes to capture; each holds the memory of one pass", graph<&GraphConfig::max_shapes>},
+
+      {"recompute.gdn_norm_out", boolean, "", {}, {}, free,
+       "backward computes the gated norm's output of GDN and GDN2 again, in a pass it makes anyway",
+       bind<&R::recompute, &RecomputeConfig::gdn_norm_out>},
+
+      {"offload.enabled", boolean, "", {}, {}, free, "move saved tensors to pinned host memory until backward",
+       offload<&OC::enabled>},
+      {"offload.scopes", words, "", {}, names_of<OffloadScope>(), free, "groups of saved tensors that may move",
+       offload<&OC::scopes>},
+      {"offload.fraction", real, "", between(0, 1), {}, free,
+       "share of the eligible groups that move; the latest stay", offload<&OC::fraction>},
+      {"offload.min_tensor_elements", integer, "elements", at_least(0), {}, free,
+       "smaller tensors stay on the device", offload<&OC::min_tensor_elements>},
+      {"offload.keep_last", integer, "groups", between(0, 65536), {}, free,
+       "last groups that stay on the device; at least offload.slots do", offload<&OC::keep_last>},
+      {"offload.slots", integer, "groups", between(1, 64), {}, free,
+       "groups whose device memory waits for its copy to the host", offload<&OC::slots>},
+      {"offload.max_inflight", integer, "groups", between(0, 64), {}, free,
+       "copies to the host under way at one time, at most offload.slots; 0: as many",
+       offload<&OC::max_inflight>},
+      {"offload.delayed", boolean, "", {}, {}, free,
+       "enqueue transfers between layers only, where captured graphs leave room for them", offload<&OC::delayed>},
+      {"offload.pinned_limit", integer, "bytes", at_least(0), {}, free,
+       "host memory of one rank for offload; 0: nine tenths of what control group and nodes leave",
+       offload<&OC::pinned_limit>},
+      {"offload.strict_numa", boolean, "", {}, {}, free,
+       "host memory that is not on the device's NUMA node is an error", offload<&OC::strict_numa>},
 
       {"checkpoint.dir", text, "", {}, {}, free, "directory of the checkpoints",
        checkpoint<&CheckpointConfig::dir>, "${run.dir}/checkpoints", Null::means_default},

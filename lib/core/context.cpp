@@ -8,58 +8,83 @@
 
 namespace deltaport {
 
+void SavedTensors::set_mover(SavedMover* mover) {
+  DELTAPORT_VALIDATE(empty() && !open_, Error, "a mover is set while ", size(), " tensors are saved");
+  mover_ = mover;
+}
+
+SavedGroup SavedTensors::view(const Group& group) {
+  return {group.name, std::span(tensors_).subspan(group.begin, group.end - group.begin)};
+}
+
 void SavedTensors::open(std::string_view group) {
-  DELTAPORT_VALIDATE(open_ < 0, Error, "saved group '", group, "' opened inside '",
-                     groups_[static_cast<std::size_t>(open_)], "'");
-  groups_.emplace_back(group);
-  open_ = static_cast<int>(groups_.size()) - 1;
+  DELTAPORT_VALIDATE(!open_, Error, "saved group '", group, "' opened inside '", groups_.back().name, "'");
+  groups_.push_back({std::string(group), tensors_.size(), 0, false});
+  open_ = true;
 }
 
 void SavedTensors::commit() {
-  DELTAPORT_VALIDATE(open_ >= 0, Error, "commit without an open group of saved tensors");
-  open_ = -1;
+  DELTAPORT_VALIDATE(open_, Error, "commit without an open group of saved tensors");
+  open_ = false;
+  Group& group = groups_.back();
+  group.end = tensors_.size();
+  if (group.begin == group.end)
+    groups_.pop_back();
+  else if (mover_ != nullptr)
+    mover_->committed(view(group));
 }
 
-void SavedTensors::push(AnyTensor tensor) {
-  entries_.push_back({std::move(tensor), open_});
+void SavedTensors::flush() {
+  if (mover_ != nullptr) mover_->flush();
+}
+
+void SavedTensors::prepare() {
+  if (mover_ != nullptr) mover_->prepare();
 }
 
 AnyTensor SavedTensors::pop() {
   DELTAPORT_VALIDATE(
-      !entries_.empty(), Error,
+      !tensors_.empty(), Error,
       "backward asks for more saved tensors than forward kept (was forward run in evaluation mode?)");
-  Entry entry = std::move(entries_.back());
-  entries_.pop_back();
-  // Groups are dropped with their last tensor, so the list stays as short as the tape.
-  while (!groups_.empty() &&
-         (entries_.empty() || entries_.back().group < static_cast<int>(groups_.size()) - 1) && open_ < 0 &&
-         entry.group == static_cast<int>(groups_.size()) - 1)
-    groups_.pop_back();
-  return std::move(entry.tensor);
+  DELTAPORT_VALIDATE(!open_, Error, "a saved tensor is taken while group '", groups_.back().name,
+                     "' is open");
+  Group* group = !groups_.empty() && groups_.back().end == tensors_.size() ? &groups_.back() : nullptr;
+  if (group != nullptr && !group->started) {
+    group->started = true;
+    if (mover_ != nullptr) mover_->before_take(view(*group));
+  }
+  AnyTensor tensor = std::move(tensors_.back());
+  tensors_.pop_back();
+  if (group != nullptr && --group->end == group->begin) groups_.pop_back();
+  return tensor;
 }
 
 std::size_t SavedTensors::bytes(std::string_view group) const {
   std::set<const Storage*> seen;
   std::size_t total = 0;
-  for (const Entry& entry : entries_) {
-    const bool wanted =
-        group.empty() || (entry.group >= 0 && groups_[static_cast<std::size_t>(entry.group)] == group);
-    const Storage* owner = entry.tensor.storage.get();
-    if (wanted && owner != nullptr && seen.insert(owner).second) total += owner->bytes();
-  }
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const Storage* owner = tensors_[i].storage.get();
+      if (owner != nullptr && seen.insert(owner).second) total += owner->bytes();
+    }
+  };
+  if (group.empty()) add(0, tensors_.size());
+  for (const Group& g : groups_)
+    if (g.name == group) add(g.begin, g.end);
   return total;
 }
 
 SavedTensors SavedTensors::replaced(const std::function<AnyTensor(const AnyTensor&)>& of) const {
   SavedTensors result = *this;
-  for (Entry& entry : result.entries_) entry.tensor = of(entry.tensor);
+  for (AnyTensor& tensor : result.tensors_) tensor = of(tensor);
   return result;
 }
 
 void SavedTensors::clear() {
-  while (!entries_.empty()) entries_.pop_back();
+  if (mover_ != nullptr) mover_->dropped();
+  while (!tensors_.empty()) tensors_.pop_back();
   groups_.clear();
-  open_ = -1;
+  open_ = false;
 }
 
 AnyTensors run_segment(Context& context, SegmentLevel level, const std::string& name, AnyTensors inputs,

@@ -52,6 +52,12 @@ struct Runtime::Impl {
 void* Runtime::blas_handle() const {
   return impl_->blas;
 }
+
+std::size_t Runtime::driver_used_bytes() const {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return total - free;
+}
 #else
 struct Runtime::Impl {
   explicit Impl(const RuntimeOptions& options)
@@ -63,6 +69,10 @@ struct Runtime::Impl {
 
 void* Runtime::blas_handle() const {
   return nullptr;
+}
+
+std::size_t Runtime::driver_used_bytes() const {
+  return 0;
 }
 #endif
 

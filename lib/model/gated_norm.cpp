@@ -77,7 +77,8 @@ struct GatedNormBackward {
     const Accumulate<T>* w = weight;
     T* dgate = dz + row / heads * dz_stride + row % heads * width;
     T* to = dx + row * width;
-    T* out = y + row * width;
+    const bool recompute = y != nullptr;
+    T* out = recompute ? y + row * width : nullptr;
     const A inverse = rstd[row];
     // dx holds w dy silu(z), the gradient of the normalised row, until its mean with that row is known.
     row_for(team, width, [=](std::int64_t c) {
@@ -87,7 +88,7 @@ struct GatedNormBackward {
       const A open = z_c * s;
       const A wd = w[c] * widen(d[c]);
       dgate[c] = static_cast<T>(wd * unit * (s * (A(1) + z_c * (A(1) - s))));
-      out[c] = static_cast<T>(w[c] * unit * open);
+      if (recompute) out[c] = static_cast<T>(w[c] * unit * open);
       sums[c] += widen(d[c]) * unit * open;
       to[c] = static_cast<T>(wd * open);
     });
@@ -132,7 +133,8 @@ template <class T>
 GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
                                           const Tensor<Accumulate<T>>& weight,
                                           const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dy,
-                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight) {
+                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight,
+                                          const Tensor<T>& y) {
   WorkScope scope(runtime, Work::elementwise, "deltaport: gated_norm backward");
   validate("gated_norm_backward", x, z, weight);
   validate("gated_norm_backward (gradients)", x, dz, dweight);
@@ -142,15 +144,17 @@ GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, 
   DELTAPORT_VALIDATE(dy.size() == x.size() && rstd.size() == rows, ShapeError,
                      "gated_norm_backward: dy has shape ", dy.shape().str(), ", rstd ", rstd.shape().str(),
                      " for x of shape ", x.shape().str());
+  DELTAPORT_VALIDATE(!y.defined() || y.size() == x.size(), ShapeError, "gated_norm_backward: y has shape ",
+                     y.shape().str(), " for x of shape ", x.shape().str());
   GatedNormGradients<T> result;
   result.dx = runtime.allocate<T>("gated norm dx", x.shape());
-  result.y = runtime.allocate<T>("gated norm", Shape{x.extent(0), heads * width});
+  result.y = y.defined() ? y : runtime.allocate<T>("gated norm", Shape{x.extent(0), heads * width});
   const std::int64_t blocks = (rows + block_rows - 1) / block_rows;
   const auto partial = runtime.allocate<Accumulate<T>>("gated norm partials", Shape{blocks, width});
   for_each_row(runtime.compute(), "deltaport: gated_norm backward", blocks,
                GatedNormBackward<T>{rows, heads, width, x.data(), z.data(), z.stride(), weight.data(),
                                     rstd.data(), dy.data(), result.dx.data(), dz.data(), dz.stride(),
-                                    result.y.data(), partial.data()});
+                                    y.defined() ? nullptr : result.y.data(), partial.data()});
   add_column_sums(runtime, blocks, width, partial.data(), dweight.data());
   return result;
 }
@@ -160,7 +164,8 @@ GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, 
                                                     const Tensor<Accumulate<T>>&, double);             \
   template GatedNormGradients<T> gated_norm_backward<T>(                                               \
       Runtime&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,                 \
-      const Tensor<Accumulate<T>>&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&);
+      const Tensor<Accumulate<T>>&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,   \
+      const Tensor<T>&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

@@ -14,8 +14,8 @@ constexpr std::size_t f_gate = 0, b_gate = 1, w_gate = 2;
 
 template <class T>
 Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-                        recurrence::Implementation implementation)
-    : Base(parameters, prefix, config, implementation,
+                        recurrence::Implementation implementation, NormOutput norm_output)
+    : Base(parameters, prefix, config, implementation, norm_output,
            {{"f", config.linear.num_key_heads * config.linear.key_head_dim},
             {"b", config.linear.num_key_heads * config.linear.key_head_dim},
             {"w", config.linear.num_value_heads * config.linear.value_head_dim}}) {

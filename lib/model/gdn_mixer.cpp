@@ -14,8 +14,8 @@ constexpr std::size_t b_gate = 0, a_gate = 1;
 
 template <class T>
 GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-                      recurrence::Implementation implementation)
-    : Base(parameters, prefix, config, implementation,
+                      recurrence::Implementation implementation, NormOutput norm_output)
+    : Base(parameters, prefix, config, implementation, norm_output,
            {{"b", config.linear.num_value_heads}, {"a", config.linear.num_value_heads}}) {
   const Shape heads{this->shape().value_heads};
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", heads, false,

@@ -36,12 +36,12 @@ typename HybridLm<T>::Layer HybridLm<T>::make_layer(std::int64_t index, const Lm
   layer.input_norm = norm(".input_layernorm");
   switch (config_.layer_type(index)) {
     case LayerType::gdn:
-      layer.linear =
-          std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence);
+      layer.linear = std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_,
+                                                   options.recurrence, options.norm_output);
       break;
     case LayerType::gdn2:
-      layer.linear =
-          std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence);
+      layer.linear = std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_,
+                                                    options.recurrence, options.norm_output);
       break;
     case LayerType::attention:
       layer.attention = std::make_unique<AttentionMixer<T>>(parameters_, prefix + ".self_attn", config_);
@@ -140,6 +140,7 @@ typename HybridLm<T>::Stream HybridLm<T>::layers_forward(Context& context, Strea
     const AnyTensors outputs = run_segment(context, SegmentLevel::layer, concat("layer ", i, " forward"),
                                            std::move(inputs), {}, body);
     stream = {outputs[0].as<T>(), outputs[1].as<T>()};
+    if (context.training()) context.saved.flush();
   }
   return stream;
 }
@@ -152,6 +153,7 @@ Tensor<T> HybridLm<T>::layers_backward(Context& context, Tensor<T> d_residual, c
       in.clear();
       return {layer_backward(context, i, std::move(d), sequences)};
     };
+    context.saved.prepare();
     AnyTensors inputs = {d_residual};
     d_residual = {};
     d_residual = run_segment(context, SegmentLevel::layer, concat("layer ", i, " backward"),

@@ -10,7 +10,7 @@ namespace deltaport {
 
 template <class T>
 LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-                            recurrence::Implementation implementation,
+                            recurrence::Implementation implementation, NormOutput norm_output,
                             const std::vector<GateProjection>& gates)
     : prefix_(prefix),
       shape_(QkvShape::of(config.linear)),
@@ -19,6 +19,7 @@ LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& pref
       chunk_size_(static_cast<int>(config.linear.chunk_size)),
       eps_(config.rms_norm_eps),
       implementation_(implementation),
+      norm_output_(norm_output),
       gates_(gates) {
   DELTAPORT_VALIDATE(conv_kernel_ >= 1 && conv_kernel_ <= 4, ConfigError,
                      "model.linear.conv_kernel must be 1 to 4, got ", conv_kernel_);
@@ -105,9 +106,12 @@ Tensor<T> LinearMixer<T>::forward(Context& context, const Tensor<T>& x, const Se
   const GatedNormResult<T> gated = gated_norm_forward(runtime, o, z(projections), norm_.master(), eps_);
   if (context.training()) {
     // Backward needs z before it needs the recurrence's tensors, so the projections are saved after them.
+    context.saved.open("norm_out");
     context.saved.save(projections);
     context.saved.save(o);
     context.saved.save(gated.rstd);
+    if (norm_output_ == NormOutput::save) context.saved.save(gated.y);
+    context.saved.commit();
   }
   return project_out(runtime, gated.y);
 }
@@ -117,7 +121,8 @@ Tensor<T> LinearMixer<T>::backward(Context& context, const Tensor<T>& dy, const 
   validate("dy", dy);
   Runtime& runtime = context.runtime;
   const std::int64_t rows = dy.extent(0);
-  Tensor<T> d_o;
+  Tensor<T> d_o, y;
+  if (norm_output_ == NormOutput::save) y = context.saved.template take<T>();
   Tensor<Accumulate<T>> norm_rstd = context.saved.template take<Accumulate<T>>();
   Tensor<T> o = context.saved.template take<T>();
   const Tensor<T> projections = context.saved.template take<T>();
@@ -129,8 +134,9 @@ Tensor<T> LinearMixer<T>::backward(Context& context, const Tensor<T>& dy, const 
     linear_backward_input<T>(runtime, rows, shape_.values(), hidden_, dy.data(), hidden_,
                              out_proj_.value().data(), 0, d_gated.data(), shape_.values());
     const GatedNormGradients<T> d = gated_norm_backward(runtime, o, z(projections), norm_.master(), norm_rstd,
-                                                        d_gated, z(d_projections), norm_.gradient());
+                                                        d_gated, z(d_projections), norm_.gradient(), y);
     d_gated = {};
+    y = {};
     linear_backward_weight<T>(runtime, rows, shape_.values(), hidden_, dy.data(), hidden_, d.y.data(),
                               shape_.values(), out_proj_.gradient().data());
     d_o = d.dx;

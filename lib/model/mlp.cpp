@@ -82,8 +82,10 @@ Tensor<T> Mlp<T>::forward(Context& context, const Tensor<T>& x) const {
   linear_forward<T>(runtime, tokens, inner_, hidden_, a.data(), inner_, down_.value().data(), y.data(),
                     hidden_);
   if (context.training()) {
+    context.saved.open("mlp");
     context.saved.save(x);
     context.saved.save(gate_up);
+    context.saved.commit();
   }
   return y;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "deltaport/core/gemm.hpp"
 #include "deltaport/core/parallel.hpp"
@@ -63,11 +64,16 @@ class SizeTable {
 struct Elements {
   std::int64_t values = 0, wide = 0;
 };
+Elements total(const std::vector<Elements>& tensors) {
+  Elements sum;
+  for (const Elements& tensor : tensors) sum.values += tensor.values, sum.wide += tensor.wide;
+  return sum;
+}
 
 // Per token of one GDN or GDN2 layer.
 struct LinearElements {
   std::int64_t hidden, keys, values, key_heads, value_heads, state, chunk;
-  bool portable, chunked, half;
+  bool portable, chunked, half, saves_norm_output;
 
   LinearElements(const ModelConfig& c, Dtype dtype, const LmOptions& options)
       : hidden(c.hidden_size),
@@ -77,7 +83,8 @@ struct LinearElements {
         value_heads(c.linear.num_value_heads),
         state(c.linear.key_head_dim * c.linear.value_head_dim),
         chunk(c.linear.chunk_size),
-        half(dtype == Dtype::bf16) {
+        half(dtype == Dtype::bf16),
+        saves_norm_output(options.norm_output == NormOutput::save) {
     recurrence::Options call;
     call.chunk_size = static_cast<int>(chunk);
     call.implementation = options.recurrence;
@@ -98,11 +105,24 @@ struct LinearElements {
     return {keys + values, keys};
   }
   // The recurrence saves its inputs; of the chunk matrices only `portable` keeps any, and never in halves.
+  std::vector<Elements> core_tensors(LayerType type) const {
+    std::vector<Elements> tensors = {{keys, 0}, {keys, 0}, {values, 0}};
+    if (type == LayerType::gdn)
+      tensors.insert(tensors.end(), {{0, value_heads}, {0, value_heads}});
+    else
+      tensors.insert(tensors.end(), {{0, keys}, {keys, 0}, {values, 0}});
+    if (portable) tensors.insert(tensors.end(), type == LayerType::gdn ? 1 : 2, {0, value_heads * chunk});
+    return tensors;
+  }
+  // The output norm's: projections, input, statistics, and its output unless backward computes it again.
+  std::vector<Elements> norm_tensors(LayerType type) const {
+    std::vector<Elements> tensors = {{projections(type), 0}, {values, 0}, {0, value_heads}};
+    if (saves_norm_output) tensors.push_back({values, 0});
+    return tensors;
+  }
   Elements saved(LayerType type) const {
-    const Elements gate = gates(type);
-    const std::int64_t matrices = portable ? (type == LayerType::gdn ? 1 : 2) * value_heads * chunk : 0;
-    const std::int64_t statistics = 2 * key_heads + value_heads;
-    return {hidden + projections(type) + qkv() + gate.values + values, gate.wide + statistics + matrices};
+    const Elements core = total(core_tensors(type)), norm = total(norm_tensors(type));
+    return {hidden + core.values + norm.values, 2 * key_heads + core.wide + norm.wide};
   }
   // Alive in backward besides: gradients of the residual, of the projections, of the recurrence's output and
   // inputs, and the chunk states with their gradients. What does not take halves works on wide copies.
@@ -117,6 +137,7 @@ struct LinearElements {
 struct AttentionElements {
   Elements saved, workspace;
   std::int64_t projections;
+  std::vector<Elements> core_tensors;  // q, k, output, logarithms
   AttentionElements(const ModelConfig& c, Dtype dtype) {
     const AttentionConfig& a = c.attention;
     const std::int64_t heads = a.num_heads * a.head_dim, kv = a.num_kv_heads * a.head_dim;
@@ -125,6 +146,7 @@ struct AttentionElements {
     saved = {c.hidden_size + projections + heads + kv + heads, rotary + a.num_heads};
     const std::int64_t dv_sums = dtype == Dtype::bf16 ? kv : 0;
     workspace = {2 * c.hidden_size + projections + heads, heads + kv + dv_sums + a.num_heads};
+    core_tensors = {{heads, 0}, {kv, 0}, {heads, 0}, {0, a.num_heads}};
   }
 };
 
@@ -223,6 +245,31 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   size.saved = table.entries();
   size.workspace_bytes = std::max({workspace, mlp, loss});
   return size;
+}
+
+std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
+                                         const LmOptions& options) {
+  const Bytes bytes(tokens, dtype);
+  const LinearElements linear(config, dtype, options);
+  const AttentionElements attention(config, dtype);
+  std::vector<SavedGroupSize> groups;
+  const auto add = [&](const char* scope, const std::vector<Elements>& tensors) {
+    SavedGroupSize group{scope, {}};
+    for (const Elements& tensor : tensors)
+      group.tensors.push_back({tokens * (tensor.values + tensor.wide), bytes(tensor)});
+    groups.push_back(std::move(group));
+  };
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerType type = config.layer_type(i);
+    if (type == LayerType::attention) {
+      add("attn_core", attention.core_tensors);
+    } else {
+      add("gdn_core_attn", linear.core_tensors(type));
+      add("norm_out", linear.norm_tensors(type));
+    }
+    add("mlp", {{config.hidden_size, 0}, {2 * config.intermediate_size, 0}});
+  }
+  return groups;
 }
 
 }  // namespace deltaport

@@ -23,8 +23,10 @@ PinnedPoolState::PinnedPoolState(std::unique_ptr<SlabSource> source, PinnedPoolO
   placement_ = probe.placement;
   pinned_ = probe.pinned;
   source_->release(probe);
+  DELTAPORT_VALIDATE(options_.sharers >= 1, ConfigError, "pinned pool: sharers must be at least 1");
   stats_.budget = budget_of(options_.budget_bytes, cgroup_memory(options_.cgroup), source_->available_bytes(),
                             placement_);
+  if (options_.budget_bytes == 0) stats_.budget /= options_.sharers;
 }
 
 std::byte* PinnedPoolState::allocate(std::string_view name, std::size_t bytes) {

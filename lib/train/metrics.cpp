@@ -23,6 +23,11 @@ double bits_per_byte(double loss, double bytes_per_token) {
   return loss / std::numbers::ln2 / bytes_per_token;
 }
 
+double OffloadMetrics::overlap() const {
+  const double copying = to_host_seconds + to_device_seconds;
+  return copying > 0.0 ? std::clamp(1.0 - stall_seconds / copying, 0.0, 1.0) : 1.0;
+}
+
 MetricsWriter::MetricsWriter(const std::string& path, const RunMetrics& run,
                              std::optional<std::int64_t> resume_step)
     : path_(path) {
@@ -107,6 +112,12 @@ void MetricsWriter::write(const GraphMetrics& metrics) {
   put(train::to_line(metrics));
 }
 
+void MetricsWriter::write(const OffloadMetrics& metrics) {
+  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": offload of step ", metrics.step,
+                     " after step ", last_step_);
+  put(train::to_line(metrics));
+}
+
 MetricsHistory read_metrics(const std::string& path) {
   MetricsHistory history;
   train::visit_lines(path, [&history](const train::MetricsRecord& record, std::size_t) {
@@ -115,6 +126,7 @@ MetricsHistory read_metrics(const std::string& path) {
     if (record.evaluation) history.evaluations.push_back(*record.evaluation);
     if (record.checkpoint) history.checkpoints.push_back(*record.checkpoint);
     if (record.graphs) history.graphs.push_back(*record.graphs);
+    if (record.offload) history.offload.push_back(*record.offload);
   });
   return history;
 }

@@ -72,6 +72,26 @@ void fields(GraphMetrics& m, Visit& visit) {
   visit("capture_seconds", m.capture_seconds);
 }
 
+template <class Visit>
+void fields(OffloadMetrics& m, Visit& visit) {
+  visit("step", m.step);
+  visit("to_host_bytes", m.to_host_bytes);
+  visit("to_device_bytes", m.to_device_bytes);
+  visit("freed_bytes", m.freed_bytes);
+  visit("useless_bytes", m.useless_bytes);
+  visit("groups", m.groups);
+  visit("to_host_seconds", m.to_host_seconds);
+  visit("to_device_seconds", m.to_device_seconds);
+  visit("stall_seconds", m.stall_seconds);
+  visit("step_seconds", m.step_seconds);
+  visit.derived("overlap", m.overlap());
+  visit("peak_allocated_bytes", m.peak_allocated_bytes);
+  visit("peak_reserved_bytes", m.peak_reserved_bytes);
+  visit("pinned_bytes", m.pinned_bytes);
+  visit("driver_used_bytes", m.driver_used_bytes);
+  visit("peak_blocks", m.peak_blocks);
+}
+
 /// Builds {"kind":"...","key":value,...} with keys in the order of the calls.
 class LineWriter {
  public:
@@ -169,8 +189,13 @@ std::string to_line(const GraphMetrics& metrics) {
   return line_of("graphs", metrics);
 }
 
+std::string to_line(const OffloadMetrics& metrics) {
+  return line_of("offload", metrics);
+}
+
 std::int64_t MetricsRecord::step_number() const {
   if (step) return step->step;
+  if (offload) return offload->step;
   if (evaluation) return evaluation->step;
   if (graphs) return graphs->step;
   return checkpoint ? checkpoint->step : 0;
@@ -191,6 +216,8 @@ MetricsRecord parse_line(std::string_view line) {
       record.checkpoint = record_of<CheckpointMetrics>(json);
     else if (kind == "graphs")
       record.graphs = record_of<GraphMetrics>(json);
+    else if (kind == "offload")
+      record.offload = record_of<OffloadMetrics>(json);
     else
       throw DataError("unknown kind of record \"" + kind + "\"");
   } catch (const Json::exception& e) {

@@ -16,6 +16,7 @@ std::string to_line(const StepMetrics& metrics);
 std::string to_line(const EvalMetrics& metrics);
 std::string to_line(const CheckpointMetrics& metrics);
 std::string to_line(const GraphMetrics& metrics);
+std::string to_line(const OffloadMetrics& metrics);
 
 /// One line of a metrics file; exactly one member is set.
 struct MetricsRecord {
@@ -24,6 +25,7 @@ struct MetricsRecord {
   std::optional<EvalMetrics> evaluation;
   std::optional<CheckpointMetrics> checkpoint;
   std::optional<GraphMetrics> graphs;
+  std::optional<OffloadMetrics> offload;
   /// Of any kind; 0 for the run record.
   std::int64_t step_number() const;
 };

@@ -7,6 +7,8 @@
 
 #include "config/field.hpp"
 #include "deltaport/config/checks.hpp"
+#include "deltaport/config/names.hpp"
+#include "deltaport/offload/schedule.hpp"
 #include "deltaport/train/training_run.hpp"
 #include "train/number_format.hpp"
 
@@ -51,13 +53,52 @@ std::vector<SizeEntry> static_memory(const RunConfig& config) {
   return entries;
 }
 
+// None when offload is off.
+std::vector<SavedGroupSize> groups_in_scope(const RunConfig& config, std::int64_t tokens) {
+  if (!config.offload.enabled) return {};
+  std::vector<SavedGroupSize> groups = saved_groups(config.model, tokens, model_dtype(config), lm_options(config));
+  const auto& scopes = config.offload.scopes;
+  std::erase_if(groups, [&](const SavedGroupSize& group) {
+    return std::ranges::find(scopes, value_of<OffloadScope>(group.scope)) == scopes.end();
+  });
+  return groups;
+}
+
+std::int64_t movable_bytes(const RunConfig& config, std::int64_t tokens) {
+  std::int64_t bytes = 0;
+  for (const SavedGroupSize& group : groups_in_scope(config, tokens))
+    for (const SavedTensorSize& tensor : group.tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+// The plan that offload follows after its warm-up.
+offload::Schedule offload_schedule(const RunConfig& config, std::int64_t tokens) {
+  const OffloadConfig& o = config.offload;
+  offload::Schedule schedule({o.fraction, o.keep_last, o.slots});
+  for (const SavedGroupSize& group : groups_in_scope(config, tokens)) {
+    offload::GroupShape shape{group.scope, {}};
+    for (const SavedTensorSize& tensor : group.tensors)
+      if (tensor.elements >= std::max<std::int64_t>(1, o.min_tensor_elements))
+        shape.bytes.push_back(static_cast<std::size_t>(tensor.bytes));
+    if (!shape.bytes.empty()) schedule.next(shape);
+  }
+  schedule.end_forward();
+  return schedule;
+}
+
+std::int64_t offloaded_bytes(const offload::Schedule& schedule) {
+  std::size_t bytes = 0;
+  for (const auto& group : schedule.plan()) bytes += group.moved_bytes();
+  return static_cast<std::int64_t>(bytes);
+}
+
 }  // namespace
 
 std::int64_t RunPlan::static_bytes() const {
   return sum(static_memory);
 }
 std::int64_t RunPlan::total_bytes() const {
-  return static_bytes() + activations.saved_bytes() + activations.workspace_bytes;
+  return static_bytes() + activations.saved_bytes() - offloaded_bytes + activations.workspace_bytes;
 }
 
 RunPlan make_plan(const RunConfig& config, int ranks) {
@@ -77,6 +118,10 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
       model_dtype(config) == Dtype::bf16 ? static_memory<bfloat16>(config) : static_memory<float>(config);
   plan.activations = activation_size(config.model, config.train.micro_batch * config.data.seq_len,
                                      model_dtype(config), lm_options(config));
+  const offload::Schedule schedule = offload_schedule(config, config.train.micro_batch * config.data.seq_len);
+  plan.saved_groups = static_cast<std::int64_t>(schedule.plan().size());
+  plan.moving_groups = std::ranges::count_if(schedule.plan(), [](const auto& group) { return group.moves; });
+  plan.offloaded_bytes = offloaded_bytes(schedule);
   return plan;
 }
 
@@ -85,10 +130,12 @@ std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_
   const auto activations = [&](std::int64_t tokens) {
     return activation_size(config.model, tokens, model_dtype(config), lm_options(config));
   };
-  // Saved activations grow with the tokens: beyond this many they alone take more. One pass counts its tokens in
-  // 32 bits, and the key has a range.
+  // Saved activations grow with the tokens: beyond this many those that cannot move alone take more. One pass counts its
+  // tokens in 32 bits, and the key has a range.
+  const std::int64_t staying =
+      std::max<std::int64_t>(1, activations(1).saved_bytes() - movable_bytes(config, 1));
   const std::int64_t most_tokens =
-      std::min<std::int64_t>(left / activations(1).saved_bytes(), std::numeric_limits<std::int32_t>::max());
+      std::min<std::int64_t>(left / staying, std::numeric_limits<std::int32_t>::max());
   const auto most = std::min(most_tokens / config.data.seq_len,
                              static_cast<std::int64_t>(config::find_field("train.micro_batch")->range.most));
   const std::int64_t samples = config.train.global_batch_tokens / (config.data.seq_len * ranks);
@@ -98,8 +145,10 @@ std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_
     if (samples % d != 0) continue;
     for (const std::int64_t micro_batch : {d, samples / d}) {
       if (micro_batch <= best || micro_batch > most) continue;
-      const ActivationSize size = activations(micro_batch * config.data.seq_len);
-      if (size.saved_bytes() + size.workspace_bytes <= left) best = micro_batch;
+      const std::int64_t tokens = micro_batch * config.data.seq_len;
+      const ActivationSize size = activations(tokens);
+      const std::int64_t away = offloaded_bytes(offload_schedule(config, tokens));
+      if (size.saved_bytes() - away + size.workspace_bytes <= left) best = micro_batch;
     }
   }
   return best;
@@ -115,9 +164,16 @@ std::string plan_text(const RunPlan& plan, const RunConfig& config, double memor
   for (const SizeEntry& entry : plan.static_memory) out += row(entry.component, mib(entry.amount));
   for (const SizeEntry& entry : plan.activations.saved)
     if (entry.amount > 0) out += row("saved: " + entry.component, mib(entry.amount));
+  if (config.offload.enabled)
+    out += row("moved to the host", "-" + mib(plan.offloaded_bytes),
+               concat(plan.moving_groups, " of ", plan.saved_groups, " groups"));
   out += row("workspace", mib(plan.activations.workspace_bytes), "estimate");
   out += row("total", mib(plan.total_bytes()),
              concat("micro-batch ", config.train.micro_batch, " x ", config.data.seq_len, " tokens"));
+
+  if (config.offload.enabled)
+    out += row("pinned host memory", mib(plan.offloaded_bytes),
+               "once per rank; a little more while it warms up");
 
   out += "\nsteps\n";
   out += row("ranks", std::to_string(plan.ranks));

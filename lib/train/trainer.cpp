@@ -12,6 +12,7 @@
 #include "deltaport/config/schema.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/data/metadata.hpp"
+#include "deltaport/train/run_offload.hpp"
 #include "train/number_format.hpp"
 #include "train/run_files.hpp"
 
@@ -177,18 +178,20 @@ void Trainer::open_console() {
                                                .bytes_per_token = bytes_per_token_});
   const std::int64_t parameters = run_->parameter_count();
   const auto& model = config_.model;
-  console_->banner(
-      concat("deltaport ", version, ": ", config_.run.name),
-      {{"model", concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers,
-                        " layers, hidden ", model.hidden_size, ", vocabulary ",
-                        with_thousands(model.vocab_size), ", ", name_of(config_.train.precision))},
-       {"data", concat(with_thousands(run_->samples().tokens()), " tokens, ",
-                       with_thousands(run_->samples().samples()), " samples of ",
-                       with_thousands(config_.data.seq_len))},
-       {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
-                       " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
-                       config_.data.seq_len)},
-       {"run", concat(config_.run.dir, resumed_from_ ? ", resumed from " + *resumed_from_ : std::string())}});
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"model",
+       concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
+              model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size), ", ",
+              name_of(config_.train.precision))},
+      {"data",
+       concat(with_thousands(run_->samples().tokens()), " tokens, ", with_thousands(run_->samples().samples()),
+              " samples of ", with_thousands(config_.data.seq_len))},
+      {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
+                      " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
+                      config_.data.seq_len)},
+      {"run", concat(config_.run.dir, resumed_from_ ? ", resumed from " + *resumed_from_ : std::string())}};
+  if (run_->offload() != nullptr) rows.emplace_back("offload", run_->offload()->description());
+  console_->banner(concat("deltaport ", version, ": ", config_.run.name), rows);
   if (!config_.logging.jsonl) return;
   metrics_ = std::make_unique<MetricsWriter>(
       config_.run.dir + "/metrics.jsonl",
@@ -228,6 +231,7 @@ ExitCode Trainer::loop() {
   DELTAPORT_VALIDATE(skipped_in_a_row_ == 0, NonFiniteError, "the run ended on ", skipped_in_a_row_,
                      " steps that were not finite; no checkpoint was written after them");
   save("");
+  if (last_offload_) note(run_->offload()->summary(*last_offload_));
   return ExitCode::success;
 }
 
@@ -246,6 +250,7 @@ void Trainer::train_step() {
   metrics.seconds = wall - captured_since_last();
   metrics.memory_allocated_bytes = peak_bytes(false);
   metrics.memory_reserved_bytes = peak_bytes(true);
+  if (run_->offload() != nullptr) last_offload_ = run_->offload()->take_metrics(metrics.step, metrics.seconds);
   runtime_.arena().reset_peak();
 
   state_.consumed_samples += run_->plan().global_samples;
@@ -257,6 +262,7 @@ void Trainer::train_step() {
   record(metrics);
   if (console_) console_->step(metrics);
   report_graphs(wall - metrics.seconds);
+  if (last_offload_) report_offload(*last_offload_);
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
@@ -289,6 +295,13 @@ void Trainer::report_graphs(double capture_seconds) {
   note(concat("graphs: ", with_thousands(metrics.graphs), " captured, ", with_thousands(metrics.operations),
               " operations, ", train::gib(metrics.bytes), " GiB held, captured in ",
               train::step_time(metrics.capture_seconds), " beside the step's time"));
+}
+
+void Trainer::report_offload(const OffloadMetrics& metrics) {
+  record(metrics);
+  const auto warnings = run_->offload()->take_warnings(metrics);
+  for (const std::string& warning : warnings)
+    if (console_) console_->warning(warning);
 }
 
 void Trainer::evaluate() {

@@ -9,6 +9,7 @@
 #include "deltaport/data/batch_hash.hpp"
 #include "deltaport/optim/global_norm.hpp"
 #include "deltaport/optim/schedule.hpp"
+#include "deltaport/train/run_offload.hpp"
 
 namespace deltaport {
 namespace {
@@ -59,7 +60,8 @@ DeviceBatch upload(Runtime& runtime, const Batch& batch, const graph::GraphSegme
 }  // namespace
 
 LmOptions lm_options(const RunConfig& config) {
-  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation)};
+  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
+          config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save};
 }
 
 Dtype model_dtype(const RunConfig& config) {
@@ -108,7 +110,13 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   gradient_scale_ = runtime.allocate_zero<double>("gradient scale", Shape{1});
   const graph::Options graphs = graph_options(config);
   if (graphs.scope != graph::Scope::none) graphs_ = std::make_unique<graph::GraphSegments>(runtime, graphs);
+  if (!config.offload.enabled) return;
+  communicator.agree([&] { offload_ = std::make_unique<RunOffload>(communicator, runtime, config.offload); });
+  saved_.set_mover(&offload_->mover());
 }
+
+template <class T>
+TrainingRun<T>::~TrainingRun() = default;
 
 template <class T>
 void TrainingRun<T>::seek(std::int64_t step) {

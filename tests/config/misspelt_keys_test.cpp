@@ -63,7 +63,10 @@ TEST(MisspeltKeys, MisplacedKeysAreNamedByTheirPlace) {
   EXPECT_TRUE(has(refuse("lr: 1.0e-3\n"), "run.yaml:1:1: error: unknown key 'lr'"));
   EXPECT_TRUE(has(refuse("lr: 1.0e-3\n"), "'lr' is known as 'optimizer.lr'"));
   EXPECT_TRUE(has(refuse("train:\n  lr: 1.0e-3\n"), "run.yaml:2:3: error: unknown key 'train.lr'"));
-  EXPECT_TRUE(has(refuse("train:\n  keep_last: 3\n"), "'keep_last' is known as 'checkpoint.keep_last'"));
+  EXPECT_TRUE(has(refuse("train:\n  verify_hashes: true\n"),
+                  "'verify_hashes' is known as 'checkpoint.verify_hashes'"));
+  EXPECT_TRUE(has(refuse("train:\n  keep_last: 3\n"),
+                  "'keep_last' is known as 'offload.keep_last' or 'checkpoint.keep_last'"));
   EXPECT_TRUE(has(refuse("every: 3\n"), "known as 'checkpoint.every' or 'eval.every' or 'logging.every'"));
   EXPECT_TRUE(has(refuse("linear: {}\n"), "'linear' is known as 'model.linear'"));
   EXPECT_TRUE(has(refuse("model: {head_dim: 3}\n"), "'head_dim' is known as 'model.attention.head_dim'"));

@@ -71,6 +71,46 @@ TEST(Rules, PeriodicEvaluationNeedsData) {
   EXPECT_NO_THROW(load_arguments({"--eval.every=10", "--data.valid=[{path: v}]"}));
 }
 
+TEST(Rules, OffloadTakesNumbersThatMakeSense) {
+  EXPECT_TRUE(has(argument_report({"--offload.fraction=1.5"}), "'offload.fraction' must be >= 0 and <= 1"));
+  EXPECT_TRUE(has(argument_report({"--offload.fraction=-0.1"}), "'offload.fraction' must be >= 0 and <= 1"));
+  for (const char* key : {"min_tensor_elements", "keep_last", "max_inflight", "pinned_limit"})
+    EXPECT_TRUE(
+        has(argument_report({concat("--offload.", key, "=-1")}), concat("'offload.", key, "' must be >= 0")))
+        << key;
+  EXPECT_TRUE(has(argument_report({"--offload.slots=0"}), "'offload.slots' must be >= 1"));
+  EXPECT_TRUE(has(argument_report({"--offload.slots=2", "--offload.max_inflight=3"}),
+                  "'offload.max_inflight' = 3 must not exceed offload.slots = 2"));
+  const RunConfig c = load_arguments({"--offload.fraction=0.5", "--offload.slots=3"}).config;
+  EXPECT_EQ(c.offload.fraction, 0.5);
+  EXPECT_FALSE(c.offload.enabled);
+}
+
+TEST(Rules, OffloadScopesExistOnceAndInTheModel) {
+  EXPECT_TRUE(has(argument_report({"--offload.scopes=[gdn_core_atn]"}), "gdn_core_attn"));
+  EXPECT_TRUE(has(argument_report({"--offload.scopes=[gdn_core_atn]"}), "did you mean"));
+  EXPECT_TRUE(has(argument_report({"--offload.scopes=[]"}), "offload.scopes"));
+  EXPECT_TRUE(has(argument_report({"--offload.scopes=[mlp, mlp]"}), "'offload.scopes' lists mlp twice"));
+  const std::vector<std::string> attention_only = {"--model.layer_pattern=[attention]",
+                                                   "--offload.enabled=true"};
+  for (const char* scope : {"gdn_core_attn", "norm_out"}) {
+    auto arguments = attention_only;
+    arguments.push_back(concat("--offload.scopes=[", scope, "]"));
+    EXPECT_TRUE(
+        has(argument_report(arguments), concat("lists ", scope, ", but the model has no gdn or gdn2 layer")));
+  }
+  EXPECT_TRUE(has(argument_report({"--model.layer_pattern=[gdn2]", "--offload.enabled=true",
+                                   "--offload.scopes=[attn_core]"}),
+                  "lists attn_core, but the model has no attention layer"));
+  EXPECT_NO_THROW(load_arguments({"--model.layer_pattern=[attention]"}));  // not enabled
+}
+
+// Recomputing whole layers leaves nothing to move; there is no such key, so nobody can ask for both.
+TEST(Rules, FullRecomputeIsRefused) {
+  EXPECT_TRUE(has(argument_report({"--recompute=full", "--offload.enabled=true"}), "recompute"));
+  EXPECT_TRUE(has(argument_report({"--recompute.full=true"}), "recompute.full"));
+}
+
 TEST(Rules, ABrokenKeySilencesRulesAboutIt) {
   EXPECT_TRUE(has(argument_report({"--model.linear.num_key_heads=0"}), "has 1 error\n"));
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step leaves behind, what it asks of the driver, and whether the size estimates are right.
 #include "deltaport/model/model_size.hpp"
+
+#include <map>
+
 #include "model/small_lm.hpp"
 
 namespace deltaport {
@@ -116,6 +119,11 @@ void expect_exact_saved_bytes(const ModelConfig& config, const LmOptions& option
   lm.model.hidden(context, d.tokens, d.sequences);
   const ActivationSize size = activation_size(config, d.tokens.size(), dtype_of<T>, options);
   EXPECT_EQ(size.saved_bytes(), static_cast<std::int64_t>(saved.bytes()));
+  std::map<std::string, std::int64_t> groups;
+  for (const SavedGroupSize& group : saved_groups(config, d.tokens.size(), dtype_of<T>, options))
+    for (const SavedTensorSize& tensor : group.tensors) groups[group.scope] += tensor.bytes;
+  for (const auto& [scope, bytes] : groups)
+    EXPECT_EQ(bytes, static_cast<std::int64_t>(saved.bytes(scope))) << scope;
   saved.clear();
 }
 
@@ -132,6 +140,7 @@ TEST(ModelSize, SavedBytesAreExact) {
       config.linear.chunk_size = 64;  // the only one that `host` does
       expect_exact_saved_bytes<float>(config, {7, implementation});
       expect_exact_saved_bytes<bfloat16>(config, {7, implementation});
+      expect_exact_saved_bytes<float>(config, {7, implementation, NormOutput::save});
       config.linear.num_value_heads = 2;
       expect_exact_saved_bytes<double>(config, {7, implementation});
     }

@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "model": ["core", "config", "recurrence"],
     "optim": ["core", "config", "recurrence", "model", "comm"],
     "checkpoint": ["core", "config", "recurrence", "model", "optim", "comm"],
-    "train": ["core", "config", "recurrence", "model", "optim", "comm", "checkpoint", "data", "graph"],
+    "train": ["core", "config", "recurrence", "model", "optim", "comm", "checkpoint", "data", "offload", "graph"],
 }
 
 # An outside library is known to as few folders as can be.

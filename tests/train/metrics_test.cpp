@@ -107,6 +107,36 @@ TEST_F(Metrics, LinesAreStable) {
       "\"memory_allocated_bytes\":1,\"memory_reserved_bytes\":2}\n");
 }
 
+TEST_F(Metrics, OffloadIsARecordOfItsStep) {
+  OffloadMetrics written;
+  written.step = 1;
+  written.to_host_bytes = 123456789012;
+  written.useless_bytes = 7;
+  written.to_host_seconds = 0.1 + 0.2;
+  written.to_device_seconds = 0.1;
+  written.stall_seconds = 0.1;
+  written.peak_blocks = "2 x \"mlp\" 5.0 MiB";
+  {
+    MetricsWriter writer(path_, run_);
+    write_steps(writer, 1, 1);
+    writer.write(written);
+    write_steps(writer, 2, 2);
+    EXPECT_THROW(writer.write(written), Error);
+  }
+  const MetricsHistory history = read_metrics(path_);
+  ASSERT_EQ(history.offload.size(), 1U);
+  const OffloadMetrics& read = history.offload[0];
+  EXPECT_EQ(read.to_host_bytes, written.to_host_bytes);
+  EXPECT_EQ(read.useless_bytes, 7);
+  EXPECT_EQ(read.to_host_seconds, written.to_host_seconds);
+  EXPECT_EQ(read.peak_blocks, written.peak_blocks);
+  EXPECT_DOUBLE_EQ(read.overlap(), 0.75);
+  EXPECT_EQ(history.steps.size(), 2U);
+  // Cut with its step on resume.
+  { MetricsWriter writer(path_, run_, 0); }
+  EXPECT_TRUE(read_metrics(path_).offload.empty());
+}
+
 TEST_F(Metrics, EachLineIsOnDiskAtOnce) {
   MetricsWriter writer(path_, run_);
   write_steps(writer, 1, 3);

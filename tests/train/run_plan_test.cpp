@@ -139,6 +139,38 @@ TEST(RunPlan, Bfloat16TradesMastersForActivations) {
   EXPECT_TRUE(has(text, "master weights (float32)"));
 }
 
+TEST(RunPlan, OffloadLowersTheTotalByWhatMoves) {
+  const std::vector<std::string> on = {"--offload.enabled=true", "--offload.min_tensor_elements=1",
+                                       "--offload.slots=1", "--model.num_hidden_layers=8"};
+  const RunPlan off_plan = make_plan(config_of({"--model.num_hidden_layers=8"}), 1);
+  RunConfig config = config_of(on);
+  const RunPlan plan = make_plan(config, 1);
+  // Six of the eight layers are GDN; the last of them stays.
+  EXPECT_EQ(plan.saved_groups, 6);
+  EXPECT_EQ(plan.moving_groups, 5);
+  EXPECT_GT(plan.offloaded_bytes, 0);
+  EXPECT_EQ(plan.total_bytes(), off_plan.total_bytes() - plan.offloaded_bytes);
+  EXPECT_TRUE(has(plan_text(plan, config, 0.0), "5 of 6 groups"));
+  EXPECT_FALSE(has(plan_text(off_plan, config_of(), 0.0), "moved to the host"));
+  config.offload.fraction = 0.4;
+  EXPECT_EQ(make_plan(config, 1).moving_groups, 2);
+  EXPECT_LT(make_plan(config, 1).offloaded_bytes, plan.offloaded_bytes);
+  config.offload.min_tensor_elements = 1 << 30;
+  EXPECT_EQ(make_plan(config, 1).offloaded_bytes, 0);
+}
+
+TEST(LargestMicroBatch, MayGrowWithOffload) {
+  RunConfig config =
+      config_of({"--offload.min_tensor_elements=1", "--offload.slots=1", "--model.num_hidden_layers=16",
+                 "--offload.scopes=[gdn_core_attn, norm_out, mlp]"});
+  const std::int64_t bytes = bytes_with(config, 1, 4);
+  EXPECT_EQ(largest_micro_batch(config, 1, bytes), 4);
+  config.offload.enabled = true;
+  const std::int64_t more = largest_micro_batch(config, 1, bytes);
+  EXPECT_GT(more, 4);
+  EXPECT_LE(bytes_with(config, 1, more), bytes);
+}
+
 TEST(RunPlan, TotalsAreSums) {
   const RunConfig config = config_of({"--train.steps=1000"});
   const RunPlan plan = make_plan(config, 2);

@@ -146,6 +146,44 @@ TEST_F(TrainerTest, ThePrecisionMayChangeOnlyByName) {
   EXPECT_FALSE(after.halves.empty());
 }
 
+// Also from a checkpoint of a run without: the bits do not depend on where saved tensors wait.
+TEST_F(TrainerTest, OffloadGivesTheSameBitsAndARecordPerStep) {
+  const Communicator world = Communicator::world();
+  Bits plain, moved, resumed;
+  const std::vector<std::string> offload = {"--offload.enabled=true", "--offload.min_tensor_elements=1",
+                                            "--offload.slots=1",
+                                            "--offload.scopes=[gdn_core_attn, norm_out, mlp]"};
+  run_job(config({run_dir("plain"), "--train.steps=4"}), &plain);
+  std::vector<std::string> arguments = {run_dir("moved"), "--train.steps=4"};
+  arguments.insert(arguments.end(), offload.begin(), offload.end());
+  EXPECT_EQ(run_job(config(arguments), &moved), ExitCode::success);
+  EXPECT_EQ(moved, plain);
+  const MetricsHistory history = read_metrics(*folder_ / "moved/metrics.jsonl");
+  ASSERT_EQ(history.offload.size(), 4U);
+  for (const OffloadMetrics& m : history.offload) {
+    // Of seven groups the last stays; every rank moves its own.
+    EXPECT_EQ(m.groups % world.size(), 0);
+    EXPECT_GT(m.to_device_bytes, 0);
+    EXPECT_EQ(m.useless_bytes, 0);
+    EXPECT_GT(m.pinned_bytes, 0);
+    EXPECT_EQ(m.peak_allocated_bytes,
+              history.steps[static_cast<std::size_t>(m.step - 1)].memory_allocated_bytes);
+    EXPECT_FALSE(m.peak_blocks.empty());
+  }
+  EXPECT_EQ(history.offload[3].groups, 6 * 12);
+  world.barrier();
+  if (world.is_root()) {
+    std::filesystem::create_directories(*folder_ / "stopped");
+    std::ofstream(*folder_ / "stopped/STOP");
+  }
+  world.barrier();
+  EXPECT_EQ(run_job(config({run_dir("stopped"), "--train.steps=4"})), ExitCode::requeue);
+  arguments[0] = run_dir("stopped");
+  arguments.push_back("--checkpoint.resume=auto");
+  EXPECT_EQ(run_job(config(arguments), &resumed), ExitCode::success);
+  EXPECT_EQ(resumed, plain);
+}
+
 TEST_F(TrainerTest, StopFileEndsWithACheckpointAndResumeFinishes) {
   const Communicator world = Communicator::world();
   Bits straight, resumed;

@@ -26,6 +26,8 @@ template <>
 std::span<const std::string_view> names_of<GraphScope>();
 template <>
 std::span<const std::string_view> names_of<OnCaptureFailure>();
+template <>
+std::span<const std::string_view> names_of<OffloadScope>();
 
 /// The word for one value, e.g. "gdn2".
 template <class E>

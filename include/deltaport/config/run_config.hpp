@@ -112,6 +112,27 @@ struct GraphConfig {
   std::int64_t max_shapes = 8;  ///< input shapes that are captured, each with memory of its own
 };
 
+/// What backward computes again instead of forward saving it.
+struct RecomputeConfig {
+  bool gdn_norm_out = true;
+};
+
+/// Groups of saved tensors that may move to the host.
+enum class OffloadScope { gdn_core_attn, norm_out, attn_core, mlp };
+
+struct OffloadConfig {
+  bool enabled = false;
+  std::vector<OffloadScope> scopes = {OffloadScope::gdn_core_attn};
+  double fraction = 1.0;  ///< of the eligible groups; the latest stay
+  std::int64_t min_tensor_elements = std::int64_t{1} << 20;
+  std::int64_t keep_last = 0;     ///< last groups that stay; at least `slots` of them do
+  std::int64_t slots = 2;         ///< groups whose device memory waits for its copy
+  std::int64_t max_inflight = 0;  ///< copies to the host under way; 0: as many as slots
+  bool delayed = false;           ///< transfers are enqueued between layers only
+  std::int64_t pinned_limit = 0;  ///< bytes of one rank; 0: nine tenths of what control group and nodes leave
+  bool strict_numa = false;       ///< host memory that is not near the device is an error
+};
+
 struct CheckpointConfig {
   std::string dir;              ///< default: <run.dir>/checkpoints
   std::int64_t every = 0;       ///< steps between checkpoints; 0: only at the end
@@ -150,6 +171,8 @@ struct RunConfig {
   ScheduleConfig schedule;
   RecurrenceConfig recurrence;
   GraphConfig graph;
+  RecomputeConfig recompute;
+  OffloadConfig offload;
   CheckpointConfig checkpoint;
   EvalConfig eval;
   LoggingConfig logging;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,30 +36,66 @@ struct AnyTensor {
   }
 };
 
+/// The tensors of one committed group, in the order of their saves; some may be empty.
+struct SavedGroup {
+  std::string_view name;
+  std::span<AnyTensor> tensors;
+};
+
+/// May take the memory of committed groups away, and must bring it back before its tensors are taken. It replaces
+/// `storage` and `data` of a group's tensors. Called from the thread that enqueues.
+class SavedMover {
+ public:
+  SavedMover() = default;
+  virtual ~SavedMover() = default;
+  SavedMover(const SavedMover&) = delete;
+  SavedMover& operator=(const SavedMover&) = delete;
+
+  /// A group of at least one tensor was committed. Work that is enqueued later may still read its tensors, as long as
+  /// somebody else owns them too.
+  virtual void committed(const SavedGroup& group) = 0;
+  /// The first tensor of the group is about to be taken: all of them must be there, in stream order of the compute
+  /// stream. Groups come in the reverse order of their commits.
+  virtual void before_take(const SavedGroup& group) = 0;
+  /// A layer's forward has been enqueued: a good point to start what was put off.
+  virtual void flush() = 0;
+  /// A layer's backward is about to be enqueued.
+  virtual void prepare() = 0;
+  /// All groups are dropped without being taken.
+  virtual void dropped() = 0;
+};
+
 /// What forward keeps for backward. Last in, first out: a layer's backward takes its tensors in the reverse
 /// order of its forward's saves. Tensors saved between open() and commit() form a named group (scope) such as
-/// "gdn_core_attn": the unit in which an offload schedule may move them. Host bookkeeping only; no device
-/// work, no copies.
+/// "gdn_core_attn": the unit in which a mover takes them away and brings them back. Host bookkeeping only; no device
+/// work, no copies, but those of the mover.
 class SavedTensors {
  public:
+  /// `mover` must outlive this; nullptr for none. Throws Error unless empty().
+  void set_mover(SavedMover* mover);
+
   /// Begins a group. Groups do not nest (throws Error).
   void open(std::string_view group);
   /// Ends the open group.
   void commit();
+  /// Tells the mover that a layer's forward has been enqueued, or that its backward will be. Between these calls a mover
+  /// that was told to hold back does nothing to any stream.
+  void flush();
+  void prepare();
 
   template <class T>
   void save(const Tensor<T>& x) {
-    push(AnyTensor(x));
+    tensors_.emplace_back(x);
   }
-  /// Removes and returns the tensor saved last. Throws Error when nothing is left.
+  /// Removes and returns the tensor saved last. Throws Error when nothing is left, and while a group is open.
   template <class T>
   Tensor<T> take() {
     return pop().template as<T>();
   }
 
-  bool empty() const { return entries_.empty(); }
-  std::size_t size() const { return entries_.size(); }
-  /// Bytes held in distinct storages, optionally only those of one group.
+  bool empty() const { return tensors_.empty(); }
+  std::size_t size() const { return tensors_.size(); }
+  /// Bytes held in distinct storages, optionally only those of one group. What a mover took does not count.
   std::size_t bytes(std::string_view group = {}) const;
   /// The same list with each tensor t replaced by of(t).
   SavedTensors replaced(const std::function<AnyTensor(const AnyTensor&)>& of) const;
@@ -66,16 +103,18 @@ class SavedTensors {
   void clear();
 
  private:
-  struct Entry {
-    AnyTensor tensor;
-    int group;  // index into groups_, -1 outside any group
+  struct Group {
+    std::string name;
+    std::size_t begin, end;  // its tensors that were not taken yet; end is 0 while it is open
+    bool started = false;    // some were taken
   };
-  void push(AnyTensor tensor);
   AnyTensor pop();
+  SavedGroup view(const Group& group);
 
-  std::vector<Entry> entries_;
-  std::vector<std::string> groups_;
-  int open_ = -1;
+  std::vector<AnyTensor> tensors_;
+  std::vector<Group> groups_;
+  SavedMover* mover_ = nullptr;
+  bool open_ = false;
 };
 
 /// Whether forward must keep what backward needs.

@@ -31,6 +31,9 @@ class Runtime {
   /// cublasHandle_t on CUDA builds, nullptr on hosts.
   void* blas_handle() const;
 
+  /// Bytes of the device's memory in use, by anybody, as the driver counts them; 0 on host builds.
+  std::size_t driver_used_bytes() const;
+
   /// New uninitialised tensor from the arena.
   template <class T>
   Tensor<T> allocate(std::string_view name, const Shape& shape) {

@@ -27,11 +27,13 @@ struct GatedNormGradients {
       y;  ///< [T, HV V] the forward's output once more, for the weight gradient of the projection behind it
 };
 
-/// Gradients for dy [T, HV V]; writes dz (HV V columns), ADDS to dweight [V]. x, z, rstd are the forward's.
+/// Gradients for dy [T, HV V]; writes dz (HV V columns), ADDS to dweight [V]. x, z, rstd are the forward's, and so is
+/// `y` when it was kept: then it is not computed again.
 template <class T>
 GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, const ColumnSlice<T>& z,
                                           const Tensor<Accumulate<T>>& weight,
                                           const Tensor<Accumulate<T>>& rstd, const Tensor<T>& dy,
-                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight);
+                                          const ColumnSlice<T>& dz, const Tensor<Accumulate<T>>& dweight,
+                                          const Tensor<T>& y = {});
 
 }  // namespace deltaport

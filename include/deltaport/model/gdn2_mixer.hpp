@@ -15,7 +15,8 @@ template <class T>
 class Gdn2Mixer final : public LinearMixer<T> {
  public:
   Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-            recurrence::Implementation implementation = recurrence::Implementation::automatic);
+            recurrence::Implementation implementation = recurrence::Implementation::automatic,
+            NormOutput norm_output = NormOutput::recompute);
 
  private:
   using Base = LinearMixer<T>;

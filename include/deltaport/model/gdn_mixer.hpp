@@ -14,7 +14,8 @@ template <class T>
 class GdnMixer final : public LinearMixer<T> {
  public:
   GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-           recurrence::Implementation implementation = recurrence::Implementation::automatic);
+           recurrence::Implementation implementation = recurrence::Implementation::automatic,
+           NormOutput norm_output = NormOutput::recompute);
 
  private:
   using Base = LinearMixer<T>;

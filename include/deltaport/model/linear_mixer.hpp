@@ -13,6 +13,10 @@
 
 namespace deltaport {
 
+/// What becomes of the gated norm's output, which the output projection's weight gradient needs: backward computes it
+/// again in the pass that it makes anyway, or forward saves it.
+enum class NormOutput { recompute, save };
+
 /// What one linear mixer remembers of N sequences between tokens. Zeros at the start of a document.
 template <class T>
 struct LinearDecodeState {
@@ -26,8 +30,8 @@ struct LinearDecodeState {
 /// P is one fused block of parameters, so one product serves all projections. Matrices start as N(0,
 /// initializer_range^2), the convolution as N(0, 1 / (3 W)), the norm's weight as ones. All work is enqueued
 /// on the compute stream. In training mode forward saves: x, the lengths, the recurrence's tensors (group
-/// "gdn_core_attn"), the projections, the recurrence's output and the norm's statistics. Wrong shapes throw
-/// ShapeError.
+/// "gdn_core_attn"), and (group "norm_out") the projections, the recurrence's output, the norm's statistics and, if
+/// asked for, its output. Wrong shapes throw ShapeError.
 template <class T>
 class LinearMixer {
  public:
@@ -53,7 +57,8 @@ class LinearMixer {
   };
   /// Declares the parameters that both mixers have; the derived class declares A_log and dt_bias.
   LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-              recurrence::Implementation implementation, const std::vector<GateProjection>& gates);
+              recurrence::Implementation implementation, NormOutput norm_output,
+              const std::vector<GateProjection>& gates);
 
   /// Columns of gate i in a tensor shaped like the projections.
   ColumnSlice<T> gate(std::size_t i, const Tensor<T>& projections) const;
@@ -90,6 +95,7 @@ class LinearMixer {
   int chunk_size_;
   double eps_;
   recurrence::Implementation implementation_;
+  NormOutput norm_output_;
   std::vector<GateProjection> gates_;
   std::int64_t width_;  // columns of the projections
   Parameter<T> in_proj_, conv_, norm_, out_proj_;

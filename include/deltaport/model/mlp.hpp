@@ -19,8 +19,8 @@ class Mlp {
   /// hidden_size] and one fused block, and "<prefix>.down_proj.weight" [hidden_size, intermediate_size].
   Mlp(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config);
 
-  /// In training mode saves x (shared) and gate and up [T, 2 intermediate_size]; their product is computed
-  /// again.
+  /// In training mode saves, in group "mlp", x (shared) and gate and up [T, 2 intermediate_size]; their product is
+  /// computed again.
   Tensor<T> forward(Context& context, const Tensor<T>& x) const;
   /// Returns dx and adds to the weights' gradients. Overwrites the saved gate and up with their gradients.
   Tensor<T> backward(Context& context, const Tensor<T>& dy) const;

@@ -39,4 +39,17 @@ struct ActivationSize {
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
                                const LmOptions& options = {});
 
+/// One tensor that HybridLm saves; it has memory of its own.
+struct SavedTensorSize {
+  std::int64_t elements, bytes;
+};
+/// One group of them, for `tokens` of one micro-batch.
+struct SavedGroupSize {
+  std::string scope;  ///< "gdn_core_attn", "norm_out", "attn_core", "mlp"
+  std::vector<SavedTensorSize> tensors;
+};
+/// All groups in the order of their commits, values of `dtype`.
+std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
+                                         const LmOptions& options = {});
+
 }  // namespace deltaport

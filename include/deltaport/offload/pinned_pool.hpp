@@ -23,6 +23,8 @@ struct PinnedPoolOptions {
   /// Most bytes of slabs at any time; 0: nine tenths of what control group and nodes leave when the pool is made.
   /// Ranks that share a machine must divide it among themselves.
   std::size_t budget_bytes = 0;
+  /// Pools, also of other processes, that share what is left: divides the budget that 0 stands for.
+  std::size_t sharers = 1;
   CgroupFiles cgroup;
   /// Is told of blocks that are still live when the pool goes; standard error if empty. Must not throw.
   std::function<void(const std::string&)> report;

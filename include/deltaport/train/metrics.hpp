@@ -57,6 +57,28 @@ struct GraphMetrics {
   double capture_seconds = 0;   ///< of this step, and not counted in StepMetrics::seconds
 };
 
+/// What offload did in one step. Bytes and groups are sums over the ranks, the rest is that of the rank where it is most.
+struct OffloadMetrics {
+  std::int64_t step = 0;
+  std::int64_t to_host_bytes = 0;
+  std::int64_t to_device_bytes = 0;
+  std::int64_t freed_bytes = 0;    ///< device memory given back during forward
+  std::int64_t useless_bytes = 0;  ///< of to_host_bytes, copied although somebody else kept the memory
+  std::int64_t groups = 0;         ///< copied to the host
+  double to_host_seconds = 0.0;    ///< spent copying
+  double to_device_seconds = 0.0;
+  double stall_seconds = 0.0;  ///< computing waited for copies
+  double step_seconds = 0.0;
+  std::int64_t peak_allocated_bytes = 0;  ///< of the arena
+  std::int64_t peak_reserved_bytes = 0;
+  std::int64_t pinned_bytes = 0;       ///< host memory retained
+  std::int64_t driver_used_bytes = 0;  ///< 0 on hosts
+  std::string peak_blocks;             ///< what was alive at rank 0's allocated peak, largest first
+
+  /// Share of the copies' time that computing did not wait for.
+  double overlap() const;
+};
+
 /// Bits per byte of a loss in nats per token; NaN when bytes_per_token is not known.
 double bits_per_byte(double loss, double bytes_per_token);
 
@@ -81,6 +103,7 @@ class MetricsWriter {
   void write(const EvalMetrics& metrics);
   void write(const CheckpointMetrics& metrics);
   void write(const GraphMetrics& metrics);
+  void write(const OffloadMetrics& metrics);
 
  private:
   void put(const std::string& line);
@@ -99,6 +122,7 @@ struct MetricsHistory {
   std::vector<EvalMetrics> evaluations;
   std::vector<CheckpointMetrics> checkpoints;
   std::vector<GraphMetrics> graphs;
+  std::vector<OffloadMetrics> offload;
 };
 
 /// Reads a metrics file; a torn last line is left out. Null becomes NaN. Throws DataError (file:line) when it

@@ -20,9 +20,13 @@ struct RunPlan {
   std::int64_t total_tokens = 0;
   std::vector<SizeEntry> static_memory;  ///< weights, masters, gradients, moments
   ActivationSize activations;
+  std::int64_t moving_groups = 0;  ///< of saved_groups, with offload
+  std::int64_t saved_groups = 0;   ///< those in offload.scopes
+  std::int64_t offloaded_bytes =
+      0;  ///< saved activations that leave the device; as many of pinned host memory
 
   std::int64_t static_bytes() const;
-  /// Static memory, saved activations and workspace.
+  /// Static memory, saved activations that stay, and workspace.
   std::int64_t total_bytes() const;
 };
 

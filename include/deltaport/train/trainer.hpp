@@ -64,6 +64,7 @@ class Trainer {
   template <class Metrics>
   void record(const Metrics& metrics);
   void evaluate();
+  void report_offload(const OffloadMetrics& metrics);
   void save(const std::string& why);
   void note(const std::string& text);
   std::int64_t peak_bytes(bool reserved) const;
@@ -82,6 +83,7 @@ class Trainer {
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t metrics_failures_ = 0;
   EvalResult last_evaluation_;
+  std::optional<OffloadMetrics> last_offload_;
   double earlier_seconds_ = 0.0;
   double capture_seconds_ = 0.0;
   std::chrono::steady_clock::time_point start_;

@@ -19,6 +19,8 @@
 
 namespace deltaport {
 
+class RunOffload;
+
 /// The model options that a configuration asks for.
 LmOptions lm_options(const RunConfig& config);
 /// Type of weights and activations: train.precision.
@@ -66,6 +68,8 @@ class AnyTrainingRun {
   virtual const StepPlan& plan() const = 0;
   /// The captured graphs; nullptr with graph.scope none.
   virtual graph::GraphSegments* graphs() = 0;
+  /// nullptr unless offload.enabled.
+  virtual RunOffload* offload() = 0;
   virtual Runtime& runtime() = 0;
   virtual const RunConfig& config() const = 0;
   virtual std::int64_t parameter_count() const = 0;
@@ -90,7 +94,9 @@ class TrainingRun final : public AnyTrainingRun {
  public:
   /// Opens the data, allocates model and optimizer in the runtime's arena and initialises the weights from
   /// run.seed. Throws ConfigError (rank count does not divide the batch), DataError, OutOfMemory.
+  /// With offload.enabled also makes the pool of host memory.
   TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config);
+  ~TrainingRun();
 
   StepResult step(std::int64_t step) override;
   void seek(std::int64_t step) override;
@@ -102,6 +108,7 @@ class TrainingRun final : public AnyTrainingRun {
   const SampleSource& samples() const override { return *train_; }
   const StepPlan& plan() const override { return plan_; }
   graph::GraphSegments* graphs() override { return graphs_.get(); }
+  RunOffload* offload() override { return offload_.get(); }
   Runtime& runtime() override { return runtime_; }
   const RunConfig& config() const override { return config_; }
   std::int64_t parameter_count() const override { return model_->parameters().count(); }
@@ -126,6 +133,7 @@ class TrainingRun final : public AnyTrainingRun {
   std::unique_ptr<HybridLm<T>> model_;
   std::unique_ptr<AdamW<T>> optimizer_;
   std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<RunOffload> offload_;
   SavedTensors saved_;
   Tensor<double> loss_sum_;
   Tensor<double> gradient_scale_;

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains with and without offload, each time in a fresh process, in turns.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "bench_offload_arm.hpp"
+#include "config_options.hpp"
+#include "deltaport/core/error.hpp"
+
+extern char** environ;
+
+namespace deltaport::app {
+namespace {
+
+struct BenchOffloadOptions {
+  int pairs = 5;
+  std::int64_t warmup = 3, steps = 10;
+  std::string json, arm, arm_output;  // the last two: this process is one arm
+};
+
+/// A folder that goes with the object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "deltaport-bench-XXXXXX").string();
+    DELTAPORT_VALIDATE(mkdtemp(pattern.data()) != nullptr, Error, "cannot make a folder like ", pattern);
+    path_ = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// Memory that one arm leaves behind, in allocators and in the driver, must not meet the other.
+OffloadArm in_fresh_process(const LoadRequest& request, const BenchOffloadOptions& options, const char* arm,
+                            const std::string& output) {
+  std::vector<std::string> arguments = {"deltaport",
+                                        "bench",
+                                        "offload",
+                                        concat("--arm=", arm),
+                                        concat("--arm-output=", output),
+                                        concat("--warmup=", options.warmup),
+                                        concat("--steps=", options.steps)};
+  arguments.insert(arguments.end(), request.files.begin(), request.files.end());
+  arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_t child = 0;
+  const int refused = posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv.data(), environ);
+  DELTAPORT_VALIDATE(refused == 0, Error, "cannot start a process for the arm '", arm, "'");
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  DELTAPORT_VALIDATE(WIFEXITED(status) && WEXITSTATUS(status) == 0, Error, "the arm '", arm,
+                     "' failed; its message is above");
+  return read_offload_arm(output);
+}
+
+int bench_offload(const LoadRequest& request, const BenchOffloadOptions& options) {
+  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    DELTAPORT_VALIDATE(std::getenv(size) == nullptr, ConfigError,
+                       "bench offload starts its own processes: call it "
+                       "without mpirun");
+  const ScratchFolder scratch;
+  std::vector<OffloadPair> pairs;
+  for (int i = 0; i < options.pairs; ++i) {
+    OffloadPair pair;
+    const auto run = [&](const char* arm) {
+      return in_fresh_process(request, options, arm, scratch / concat(arm, i, ".json"));
+    };
+    // The order alternates: a machine that warms up or slows down favours neither.
+    if (i % 2 == 0) pair.off = run("off");
+    pair.on = run("on");
+    if (i % 2 == 1) pair.off = run("off");
+    pairs.push_back(std::move(pair));
+  }
+  std::fputs(offload_table(pairs).c_str(), stdout);
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << offload_json(pairs) << '\n';
+    DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", options.json);
+  }
+  for (const OffloadPair& pair : pairs) {
+    DELTAPORT_VALIDATE(pair.same_bits(), Error, "offload changed the loss: ", pair.off.loss_hex, " without, ",
+                       pair.on.loss_hex, " with");
+    DELTAPORT_VALIDATE(pair.on.to_host_bytes > 0, ConfigError,
+                       "offload moved nothing; lower offload.min_tensor_elements or offload.slots, or use a "
+                       "deeper model");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_offload(CLI::App& bench, const Invocation& invocation, Action& action) {
+  auto* command = bench.add_subcommand(
+      "offload",
+      "train with offload and without, in turns and in fresh processes: memory, time, stalls, bits");
+  auto options = std::make_shared<BenchOffloadOptions>();
+  command->add_option("--pairs", options->pairs, "Pairs of processes, off and on")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command->add_option("--warmup", options->warmup, "Steps before measuring")
+      ->capture_default_str()
+      ->check(at_least<std::int64_t>(1));
+  command->add_option("--steps", options->steps, "Steps measured in each process")
+      ->capture_default_str()
+      ->check(at_least<std::int64_t>(1));
+  command->add_option("--json", options->json, "Also write all figures to this file");
+  command->add_option("--arm", options->arm, "")->group("")->check(CLI::IsMember({"off", "on"}));
+  command->add_option("--arm-output", options->arm_output, "")->group("");
+  accept_config(*command);
+  command->callback([=, &action] {
+    action = [=]() -> int {
+      const LoadRequest request = request_of(*command, DataSection::required);
+      DELTAPORT_VALIDATE(!request.files.empty(), ConfigError, "bench offload needs a YAML file");
+      if (!options->arm.empty())
+        return run_offload_arm(invocation, request, options->arm == "on", options->warmup, options->steps,
+                               options->arm_output);
+      load_with_warnings(request);  // mistakes are told once
+      return bench_offload(request, *options);
+    };
+  });
+}
+
+}  // namespace deltaport::app

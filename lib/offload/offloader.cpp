@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/offload/offloader.hpp"
+
+#include <algorithm>
+
+#include "deltaport/core/error.hpp"
+
+namespace deltaport::offload {
+namespace {
+
+// As the arena does: copies start and end at whole lines.
+constexpr std::size_t alignment = 256;
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+void check(const OffloaderOptions& options) {
+  DELTAPORT_VALIDATE(!options.scopes.empty(), ConfigError, "offload: no scopes are given");
+  DELTAPORT_VALIDATE(options.min_tensor_elements >= 0, ConfigError,
+                     "offload: min_tensor_elements = ", options.min_tensor_elements, " must not be negative");
+  DELTAPORT_VALIDATE(options.max_inflight >= 0 && options.max_inflight <= options.rules.slots, ConfigError,
+                     "offload: max_inflight = ", options.max_inflight,
+                     " must be in [0, slots = ", options.rules.slots, "]");
+}
+
+}  // namespace
+
+Offloader::Offloader(Arena& arena, PinnedPool& pool, std::unique_ptr<TransferQueue> queue,
+                     OffloaderOptions options)
+    : arena_(arena),
+      pool_(pool),
+      queue_(std::move(queue)),
+      options_(std::move(options)),
+      schedule_(options_.rules) {
+  check(options_);
+  if (options_.max_inflight == 0) options_.max_inflight = options_.rules.slots;
+}
+
+Offloader::~Offloader() {
+  settle();
+  groups_.clear();
+  for (HostMemory& memory : host_) release_host_memory(memory);
+}
+
+bool Offloader::in_scope(std::string_view name) const {
+  return std::ranges::find(options_.scopes, name) != options_.scopes.end();
+}
+
+std::vector<Offloader::Block> Offloader::movable_blocks(const SavedGroup& group) const {
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < group.tensors.size(); ++i) {
+    const AnyTensor& tensor = group.tensors[i];
+    if (tensor.storage == nullptr || tensor.shape.size() == 0) continue;
+    const auto offset = static_cast<std::size_t>(tensor.data - tensor.storage->data());
+    const std::size_t end = offset + static_cast<std::size_t>(tensor.shape.size()) * size_of(tensor.dtype);
+    auto block = std::ranges::find(blocks, tensor.storage, &Block::storage);
+    if (block == blocks.end()) {
+      Block found;
+      found.storage = tensor.storage;
+      found.name = tensor.storage->name();
+      found.begin = offset;
+      blocks.push_back(std::move(found));
+      block = blocks.end() - 1;
+    }
+    const std::size_t block_end = std::max(block->begin + block->bytes, end);
+    block->begin = std::min(block->begin, offset);
+    block->bytes = block_end - block->begin;
+    block->tensors.push_back({i, offset});
+    block->largest = std::max(block->largest, tensor.shape.size());
+  }
+  std::erase_if(blocks, [this](const Block& b) { return b.largest < options_.min_tensor_elements; });
+  return blocks;
+}
+
+void Offloader::committed(const SavedGroup& saved) {
+  if (!in_scope(saved.name)) return;
+  DELTAPORT_VALIDATE(!backward_, Error, "offload: group '", saved.name, "' is committed while ",
+                     groups_.size(), " groups of the forward before it are still to be taken");
+  Group& group = groups_.emplace_back();
+  group.scope = saved.name;
+  group.layer = layer_;
+  std::vector<Block> blocks = movable_blocks(saved);
+  if (blocks.empty()) return;
+  const std::size_t position = schedule_.position();
+  group.position = position;
+  at_position_.push_back(groups_.size() - 1);
+  GroupShape shape{group.scope, {}};
+  for (Block& block : blocks) {
+    block.index = shape.bytes.size();
+    shape.bytes.push_back(block.bytes);
+  }
+  const GroupDecision decision = schedule_.next(shape);
+  std::erase_if(blocks, [&](const Block& b) { return decision.shared[b.index]; });
+  if (decision.moves && take_host_memory(position, blocks)) {
+    group.blocks = std::move(blocks);
+    for (const Block& block : group.blocks)
+      for (const Block::Place& place : block.tensors) {
+        saved.tensors[place.tensor].storage.reset();
+        saved.tensors[place.tensor].data = nullptr;
+      }
+    group.where = Where::leaving;
+    leaving_.push_back(position);
+    unsent_.push_back(position);
+    stats_.host_in_use += copied_bytes(group);
+  }
+  if (options_.start == Start::between_layers) return;
+  send_unsent();
+  retire_what_is_due();
+}
+
+void Offloader::retire_what_is_due() {
+  const auto slots = static_cast<std::size_t>(options_.rules.slots);
+  while (!leaving_.empty() && (leaving_.front() + slots < schedule_.position() ||
+                               leaving_.size() > static_cast<std::size_t>(options_.max_inflight)))
+    retire_oldest();
+}
+
+// False in a warm-up that the pool has no more room for: the plan may need less.
+bool Offloader::take_host_memory(std::size_t position, std::vector<Block>& blocks) {
+  std::size_t bytes = 0;
+  for (Block& block : blocks) {
+    block.host_offset = bytes;
+    bytes += round_up(block.bytes);
+  }
+  if (bytes == 0) return false;
+  if (host_.size() <= position) host_.resize(position + 1);
+  HostMemory& memory = host_[position];
+  if (memory.bytes == bytes) return true;
+  release_host_memory(memory);
+  try {
+    memory.data = pool_.allocate(blocks.front().name, bytes);
+  } catch (const OutOfMemory&) {
+    if (schedule_.follows_plan()) throw;
+    return false;
+  }
+  memory.bytes = bytes;
+  stats_.host_reserved += static_cast<std::int64_t>(bytes);
+  return true;
+}
+
+void Offloader::release_host_memory(HostMemory& memory) {
+  if (memory.data == nullptr) return;
+  stats_.host_reserved -= static_cast<std::int64_t>(memory.bytes);
+  std::vector<EventPtr> after = {memory.written, memory.read};
+  std::erase(after, nullptr);
+  pool_.release(memory.data, std::move(after));
+  memory = {};
+}
+
+std::int64_t Offloader::copied_bytes(const Group& group) const {
+  std::int64_t bytes = 0;
+  for (const Block& block : group.blocks) bytes += static_cast<std::int64_t>(block.bytes);
+  return bytes;
+}
+
+void Offloader::flush() {
+  ++layer_;
+  if (options_.start == Start::at_group) return;
+  send_unsent();
+  retire_what_is_due();
+}
+
+void Offloader::send_unsent() {
+  for (; !unsent_.empty(); unsent_.pop_front()) send(at(unsent_.front()));
+}
+
+void Offloader::send(Group& group) {
+  HostMemory& memory = host_[*group.position];
+  std::vector<Copy> copies;
+  for (const Block& block : group.blocks)
+    copies.push_back({memory.data + block.host_offset, block.storage->data() + block.begin, block.bytes});
+  // What computed the tensors comes first, and whoever still reads this host memory.
+  group.copied = memory.written =
+      queue_->copy(Direction::to_host, copies, {queue_->mark_compute(), memory.read});
+  ++stats_.groups;
+}
+
+// The blocks return to the arena: whatever is enqueued on the compute stream after the wait may overwrite them.
+void Offloader::retire_oldest() {
+  Group& group = at(leaving_.front());
+  leaving_.pop_front();
+  queue_->compute_waits(group.copied);
+  group.where = Where::away;
+  for (Block& block : group.blocks) {
+    if (block.storage.use_count() == 1) {
+      stats_.freed += static_cast<std::int64_t>(block.storage->bytes());
+      block.storage.reset();
+      continue;
+    }
+    schedule_.is_shared(*group.position, block.index);
+    stats_.useless += static_cast<std::int64_t>(block.bytes);
+    const std::string note =
+        concat("offload: ", block.bytes, " bytes of '", block.name, "' (group ", group.scope,
+               ") were copied to the host, but somebody else keeps them on the device; they stay there from "
+               "now on");
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  }
+}
+
+}  // namespace deltaport::offload

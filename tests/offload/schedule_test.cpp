@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deltaport/offload/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include "deltaport/core/error.hpp"
+
+namespace deltaport::offload {
+namespace {
+
+GroupShape group(std::vector<std::size_t> bytes = {100}) {
+  return {"scope", std::move(bytes)};
+}
+
+/// Which of `count` equal groups move.
+std::vector<bool> pass(Schedule& schedule, int count) {
+  std::vector<bool> moves;
+  for (int i = 0; i < count; ++i) moves.push_back(schedule.next(group()).moves);
+  schedule.end_forward();
+  return moves;
+}
+
+TEST(Schedule, WarmUpMovesAllAndThePlanKeepsTheLast) {
+  Schedule schedule({.fraction = 1.0, .slots = 1});
+  EXPECT_EQ(pass(schedule, 4), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(pass(schedule, 4), (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(pass(schedule, 4), (std::vector<bool>{true, true, true, false}));
+}
+
+TEST(Schedule, AsManyStayAsThereAreSlots) {
+  Schedule schedule({.fraction = 1.0, .slots = 3});
+  pass(schedule, 5);
+  EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, false, false, false}));
+  Schedule few({.fraction = 1.0, .slots = 3});
+  pass(few, 2);
+  EXPECT_EQ(pass(few, 2), (std::vector<bool>{false, false}));
+}
+
+TEST(Schedule, KeepLastIsAtLeastThat) {
+  Schedule schedule({.fraction = 1.0, .keep_last = 3, .slots = 1});
+  pass(schedule, 5);
+  EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, false, false, false}));
+}
+
+TEST(Schedule, FractionsAreCountedExactly) {
+  // Binary arithmetic would move one group more in each of these.
+  for (const int n : {5, 10, 15, 20, 25, 30, 35}) EXPECT_EQ(moved_groups(n, 0.8), n * 4 / 5);
+  for (const int n : {10, 20, 30}) EXPECT_EQ(moved_groups(n, 0.9), n * 9 / 10);
+  EXPECT_EQ(moved_groups(3, 0.5), 2);
+  EXPECT_EQ(moved_groups(7, 0.0), 0);
+  EXPECT_EQ(moved_groups(7, 1.0), 7);
+  EXPECT_EQ(moved_groups(3, 1e-9), 1);
+}
+
+TEST(Schedule, TheLatestOfTheEligibleStay) {
+  Schedule schedule({.fraction = 0.5, .slots = 1});
+  pass(schedule, 7);
+  EXPECT_EQ(pass(schedule, 7), (std::vector<bool>{true, true, true, false, false, false, false}));
+}
+
+TEST(Schedule, NoFractionMovesNothingFromTheStart) {
+  Schedule schedule({.fraction = 0.0, .slots = 1});
+  EXPECT_EQ(pass(schedule, 3), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(pass(schedule, 3), (std::vector<bool>{false, false, false}));
+}
+
+TEST(Schedule, OtherShapesAreLearntAnew) {
+  Schedule schedule({.fraction = 0.5, .slots = 1});
+  pass(schedule, 5);
+  EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, false, false, false}));
+  EXPECT_TRUE(schedule.follows_plan());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(schedule.next(group({50})).moves);
+  EXPECT_FALSE(schedule.follows_plan());
+  EXPECT_TRUE(schedule.end_forward());
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(schedule.next(group({50})).moves, i < 2);
+  EXPECT_FALSE(schedule.end_forward());
+}
+
+TEST(Schedule, MoreAndFewerGroupsAreLearntAnew) {
+  Schedule schedule({.fraction = 1.0, .slots = 1});
+  pass(schedule, 3);
+  EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, false, true, true}));
+  EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, true, true, false}));
+  EXPECT_EQ(pass(schedule, 2), (std::vector<bool>{true, true}));
+  EXPECT_EQ(pass(schedule, 2), (std::vector<bool>{true, false}));
+}
+
+TEST(Schedule, APassWithoutBackwardTeachesNothing) {
+  Schedule schedule({.fraction = 1.0, .slots = 1});
+  schedule.next(group());
+  schedule.forget();
+  EXPECT_TRUE(schedule.plan().empty());
+  EXPECT_EQ(schedule.position(), 0U);
+}
+
+TEST(Schedule, WhatOthersKeepIsNotMovedAndDoesNotCount) {
+  Schedule schedule({.fraction = 0.5, .slots = 1});
+  for (int i = 0; i < 5; ++i) schedule.next(group({10, 20}));
+  schedule.is_shared(0, 0);
+  schedule.is_shared(0, 1);  // nothing of it is left
+  schedule.is_shared(1, 1);
+  EXPECT_TRUE(schedule.end_forward());
+  EXPECT_FALSE(schedule.next(group({10, 20})).moves);
+  const GroupDecision second = schedule.next(group({10, 20}));
+  EXPECT_TRUE(second.moves);
+  EXPECT_EQ(second.shared, (std::vector<bool>{false, true}));
+  EXPECT_TRUE(schedule.next(group({10, 20})).moves);  // half of three
+  EXPECT_FALSE(schedule.next(group({10, 20})).moves);
+  EXPECT_EQ(schedule.plan()[1].moved_bytes(), 10U);
+  EXPECT_EQ(schedule.plan()[2].moved_bytes(), 30U);
+  EXPECT_EQ(schedule.plan()[3].moved_bytes(), 0U);
+}
+
+TEST(Schedule, RefusesWrongRules) {
+  EXPECT_THROW(Schedule({.fraction = 1.1}), ConfigError);
+  EXPECT_THROW(Schedule({.fraction = -0.1}), ConfigError);
+  EXPECT_THROW(Schedule({.keep_last = -1}), ConfigError);
+  EXPECT_THROW(Schedule({.slots = 0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace deltaport::offload
