@@ -20,17 +20,22 @@ struct Options {
 struct ArmRow {
   const char* name;
   std::vector<std::string> overrides;
-  bool must_capture;
+  bool must_capture, must_move;
 };
 
-const std::vector<std::string> eager = {"--graph.scope=none"};
+const std::vector<std::string> eager = {"--graph.scope=none", "--offload.enabled=false"};
 
 // The first is the same run once more: two runs must agree before anything else can.
 const ArmRow rows[] = {
-    {"eager, once more", eager, false},
-    {"graph attention", {"--graph.scope=attention"}, true},
-    {"graph layer", {"--graph.scope=layer"}, true},
-    {"graph step", {"--graph.scope=step"}, true},
+    {"eager, once more", eager, false, false},
+    {"offload", {"--graph.scope=none", "--offload.enabled=true"}, false, true},
+    {"offload between layers",
+     {"--graph.scope=none", "--offload.enabled=true", "--offload.delayed=true"},
+     false,
+     true},
+    {"graph attention", {"--graph.scope=attention", "--offload.enabled=false"}, true, false},
+    {"graph layer", {"--graph.scope=layer", "--offload.enabled=false"}, true, false},
+    {"graph step", {"--graph.scope=step", "--offload.enabled=false"}, true, false},
 };
 
 RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
@@ -40,11 +45,12 @@ RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
 
 std::vector<VerifyArm> arms_of(const LoadRequest& request, const std::vector<std::string>& also) {
   std::vector<VerifyArm> arms;
-  for (const ArmRow& row : rows) arms.push_back({row.name, with(request, row.overrides), row.must_capture});
+  for (const ArmRow& row : rows)
+    arms.push_back({row.name, with(request, row.overrides), row.must_capture, row.must_move});
   for (const std::string& key : also) {
     std::vector<std::string> overrides = eager;
     overrides.push_back("--" + key);
-    arms.push_back({key, with(request, overrides), false});
+    arms.push_back({key, with(request, overrides)});
   }
   return arms;
 }
@@ -65,7 +71,8 @@ int verify_run(Session& session, const LoadRequest& request, const Options& opti
 
 void add_verify(CLI::App& parent, const Invocation& invocation, Action& action) {
   auto* command = parent.add_subcommand(
-      "verify", "show that captured graphs change no bit of a run: FILE... [--section.key=value ...]");
+      "verify",
+      "show that offload and captured graphs change no bit of a run: FILE... [--section.key=value ...]");
   auto options = std::make_shared<Options>();
   command->add_option("--steps", options->steps, "Optimizer steps of each arm, more than graph.warmup_steps")
       ->check(at_least<std::int64_t>(1))

@@ -170,7 +170,8 @@ void gemm(Runtime& runtime, Transpose trans_a, Transpose trans_b, std::int64_t m
   const int rows = as_int(m, "m"), columns = as_int(n, "n"), depth = as_int(k, "k");
   const int a_stride = as_int(lda, "lda"), b_stride = as_int(ldb, "ldb"), c_stride = as_int(ldc, "ldc");
   const auto call = [=, &runtime] {
-    product(runtime, trans_a, trans_b, rows, columns, depth, alpha, a, a_stride, b, b_stride, beta, c, c_stride);
+    product(runtime, trans_a, trans_b, rows, columns, depth, alpha, a, a_stride, b, b_stride, beta, c,
+            c_stride);
   };
   // The built-in product is a kernel, and enqueues itself.
   if constexpr (product_is_kernel)

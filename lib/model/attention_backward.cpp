@@ -165,10 +165,10 @@ void attention_backward(Runtime& runtime, const AttentionShape& shape, const Seq
   }
   const std::size_t scratch = in.scratch_elements() * sizeof(A) + 64;
   enqueue_kernel("deltaport: attention dq",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
-                       QueryGradient<T>{in, dq});
+                 attention_policy(runtime.compute(), tiles.slots() * shape.heads, scratch),
+                 QueryGradient<T>{in, dq});
   enqueue_kernel("deltaport: attention dk dv",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch), keys);
+                 attention_policy(runtime.compute(), tiles.slots() * shape.kv_heads, scratch), keys);
   if constexpr (is_half<T>)
     for_each_index(runtime.compute(), "deltaport: attention dv", shape.tokens * value_width,
                    RoundRows<T>{wide.data(), value_width, shape.value_stride, dv});

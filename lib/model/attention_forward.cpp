@@ -115,9 +115,9 @@ void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequ
   }
   const AttentionForward<T> kernel{shape, tasks, tiles.slots(), q, k, v, sums, o, logsumexp};
   enqueue_kernel("deltaport: attention forward",
-                       attention_policy(runtime.compute(), tiles.slots() * shape.heads,
-                                        kernel.scratch_elements() * sizeof(A) + 64),
-                       kernel);
+                 attention_policy(runtime.compute(), tiles.slots() * shape.heads,
+                                  kernel.scratch_elements() * sizeof(A) + 64),
+                 kernel);
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                            \

@@ -159,12 +159,12 @@ GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, 
   return result;
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                       \
-  template GatedNormResult<T> gated_norm_forward<T>(Runtime&, const Tensor<T>&, const ColumnSlice<T>&, \
-                                                    const Tensor<Accumulate<T>>&, double);             \
-  template GatedNormGradients<T> gated_norm_backward<T>(                                               \
-      Runtime&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,                 \
-      const Tensor<Accumulate<T>>&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,   \
+#define DELTAPORT_INSTANTIATE(T)                                                                           \
+  template GatedNormResult<T> gated_norm_forward<T>(Runtime&, const Tensor<T>&, const ColumnSlice<T>&,     \
+                                                    const Tensor<Accumulate<T>>&, double);                 \
+  template GatedNormGradients<T> gated_norm_backward<T>(                                                   \
+      Runtime&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&,                     \
+      const Tensor<Accumulate<T>>&, const Tensor<T>&, const ColumnSlice<T>&, const Tensor<Accumulate<T>>&, \
       const Tensor<T>&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)

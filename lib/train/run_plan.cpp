@@ -56,7 +56,8 @@ std::vector<SizeEntry> static_memory(const RunConfig& config) {
 // None when offload is off.
 std::vector<SavedGroupSize> groups_in_scope(const RunConfig& config, std::int64_t tokens) {
   if (!config.offload.enabled) return {};
-  std::vector<SavedGroupSize> groups = saved_groups(config.model, tokens, model_dtype(config), lm_options(config));
+  std::vector<SavedGroupSize> groups =
+      saved_groups(config.model, tokens, model_dtype(config), lm_options(config));
   const auto& scopes = config.offload.scopes;
   std::erase_if(groups, [&](const SavedGroupSize& group) {
     return std::ranges::find(scopes, value_of<OffloadScope>(group.scope)) == scopes.end();

@@ -179,13 +179,12 @@ void Trainer::open_console() {
   const std::int64_t parameters = run_->parameter_count();
   const auto& model = config_.model;
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"model",
-       concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers, " layers, hidden ",
-              model.hidden_size, ", vocabulary ", with_thousands(model.vocab_size), ", ",
-              name_of(config_.train.precision))},
-      {"data",
-       concat(with_thousands(run_->samples().tokens()), " tokens, ", with_thousands(run_->samples().samples()),
-              " samples of ", with_thousands(config_.data.seq_len))},
+      {"model", concat(with_thousands(parameters), " parameters, ", model.num_hidden_layers,
+                       " layers, hidden ", model.hidden_size, ", vocabulary ",
+                       with_thousands(model.vocab_size), ", ", name_of(config_.train.precision))},
+      {"data", concat(with_thousands(run_->samples().tokens()), " tokens, ",
+                      with_thousands(run_->samples().samples()), " samples of ",
+                      with_thousands(config_.data.seq_len))},
       {"step", concat(with_thousands(plan.global_samples * config_.data.seq_len), " tokens = ", plan.ranks,
                       " ranks x ", plan.micro_batches(), " micro-batches x ", plan.micro_batch, " x ",
                       config_.data.seq_len)},
@@ -250,7 +249,8 @@ void Trainer::train_step() {
   metrics.seconds = wall - captured_since_last();
   metrics.memory_allocated_bytes = peak_bytes(false);
   metrics.memory_reserved_bytes = peak_bytes(true);
-  if (run_->offload() != nullptr) last_offload_ = run_->offload()->take_metrics(metrics.step, metrics.seconds);
+  if (run_->offload() != nullptr)
+    last_offload_ = run_->offload()->take_metrics(metrics.step, metrics.seconds);
   runtime_.arena().reset_peak();
 
   state_.consumed_samples += run_->plan().global_samples;

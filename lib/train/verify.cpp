@@ -4,6 +4,7 @@
 #include <bit>
 #include <cinttypes>
 
+#include "deltaport/train/run_offload.hpp"
 #include "deltaport/train/training_run.hpp"
 #include "train/first_difference.hpp"
 #include "train/number_format.hpp"
@@ -139,6 +140,19 @@ void check_captured(const VerifyArm& arm, AnyTrainingRun& run,
                train::step_time(stats.capture_seconds)));
 }
 
+void check_moved(const VerifyArm& arm, AnyTrainingRun& run, std::int64_t steps,
+                 const std::function<void(const std::string&)>& print) {
+  if (!arm.must_move) return;
+  const OffloadMetrics moved =
+      run.offload() != nullptr ? run.offload()->take_metrics(steps, 1.0) : OffloadMetrics{};
+  DELTAPORT_VALIDATE(
+      moved.to_host_bytes > 0 && moved.to_device_bytes > 0, VerifyError, "arm '", arm.name,
+      "' moved nothing to the host and back, so it shows nothing: are the saved tensors smaller than "
+      "offload.min_tensor_elements, or their groups fewer than offload.slots?");
+  print(concat("  ", arm.name, ": ", train::with_thousands(moved.to_host_bytes), " bytes to the host, ",
+               train::with_thousands(moved.to_device_bytes), " back"));
+}
+
 template <class T>
 void verify_arm(const Communicator& communicator, const RunConfig& reference, const VerifyArm& arm,
                 std::int64_t steps, const std::function<void(const std::string&)>& print) {
@@ -146,6 +160,7 @@ void verify_arm(const Communicator& communicator, const RunConfig& reference, co
   for (std::int64_t step = 1; step <= steps; ++step)
     compare_step(communicator, arm, step, eager, other, print);
   communicator.agree([&] { check_captured(arm, other.run, print); });
+  check_moved(arm, other.run, steps, print);
 }
 
 }  // namespace

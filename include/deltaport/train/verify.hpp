@@ -17,6 +17,8 @@ struct VerifyArm {
   RunConfig config;
   /// Captured graphs are what this arm is there for: without any it proves nothing, and fails.
   bool must_capture = false;
+  /// The same of transfers of saved tensors to the host and back.
+  bool must_move = false;
 };
 
 /// What two ways of running differ in. Ends the command with exit code 1.
