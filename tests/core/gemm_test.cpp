@@ -146,11 +146,12 @@ TEST(Gemm, Bfloat16TilesMeetWithoutASeam) {
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{gemm_tile + 5, 3, 40},
                                 {3, gemm_tile + 5, 40},
                                 {3, 4, 2 * gemm_tile + 70}})
-    for (const auto t : {Transpose::no, Transpose::yes}) {
-      const Case c{m, n, k, t, t == Transpose::no ? Transpose::yes : Transpose::no, 1.0, 1.0};
-      EXPECT_LE(bfloat16_error<float>(runtime, c), 1.0) << m << " " << n << " " << k;
-      EXPECT_LE(bfloat16_error<bfloat16>(runtime, c), 1.0) << m << " " << n << " " << k;
-    }
+    for (const auto t : {Transpose::no, Transpose::yes})
+      for (const double beta : {0.0, 1.0}) {
+        const Case c{m, n, k, t, t == Transpose::no ? Transpose::yes : Transpose::no, 1.0, beta};
+        EXPECT_LE(bfloat16_error<float>(runtime, c), 1.0) << m << " " << n << " " << k << " " << beta;
+        EXPECT_LE(bfloat16_error<bfloat16>(runtime, c), 1.0) << m << " " << n << " " << k << " " << beta;
+      }
 }
 
 // Weight gradients of micro-batches are added to what is there as whole sums: C + P to the last bit, in
