@@ -174,7 +174,7 @@ Tensor<double> TrainingRun<T>::update(double lr) {
   optimizer_->set_rate(runtime_, lr);
   Context context{runtime_, saved_, Mode::train, graphs_.get()};
   SegmentPass pass(graphs_.get(), "update", {});
-  const Tensor<T>& gradients = model_->parameters().flat_gradients();
+  const auto& gradients = model_->parameters().flat_gradients();
   const auto body = [&](const AnyTensors&) -> AnyTensors {
     const Tensor<double> norm = global_norm(runtime_, gradients);
     optimizer_->update(runtime_, norm);
