@@ -16,7 +16,7 @@ struct RunMetrics {
   std::int64_t ranks = 1;
   std::int64_t steps = 0;      ///< planned
   double bytes_per_token = 0;  ///< 1 for the byte tokenizer; 0 when not known: then no bits per byte
-  std::string precision;       ///< "float32" or "bfloat16"; empty in files that do not say
+  std::string precision = {};  ///< "float32" or "bfloat16"; empty in files that do not say
 };
 
 /// One optimizer step, figures of the whole job.
