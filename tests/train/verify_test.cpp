@@ -85,7 +85,11 @@ TEST_F(VerifyTest, NamesOptimizerStatesGradientsAndScalars) {
   const std::string still = "--optimizer.lr=1e-300";
   EXPECT_TRUE(report({arm("betas", {still, "--optimizer.betas=[0.9, 0.99]"})}, 1, {still})
                   .says("step 1: optimizer exp_avg_sq of 'model."));
-  EXPECT_TRUE(report({arm("chunks", {"--train.loss_chunk_tokens=8"})}, 1).says("step 1: the loss differs"));
+  // Another order of the same sum; whether products of other sizes change the loss as well is the BLAS's affair.
+  const Report chunks = report({arm("chunks", {"--train.loss_chunk_tokens=8"})}, 1);
+  EXPECT_TRUE(chunks.says("step 1: gradient of 'model.embed_tokens.weight' [257, 32], element ") ||
+              chunks.says("step 1: the loss differs"))
+      << chunks.error;
   EXPECT_TRUE(report({arm("rate", {"--optimizer.lr=0.02"})}).says("step 1: the learning rate differs"));
   EXPECT_TRUE(
       report({arm("seed", {"--run.seed=9"})}).says("step 1: the inputs differs from the eager run: hashes "));
