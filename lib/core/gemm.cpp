@@ -11,6 +11,9 @@
 #include <cublas_v2.h>
 #elif defined(DELTAPORT_HAVE_CBLAS)
 #include <cblas.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #endif
 #ifndef KOKKOS_ENABLE_CUDA
 #include "core/wide_tiles.hpp"
@@ -84,19 +87,48 @@ void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, cons
     cblas_dgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-/// OpenBLAS cuts long sums over k in two, at places that depend on whether one or several threads run, unless
-/// half of k is a multiple of its register tile. Adding the last k % 32 steps in a call of their own keeps
-/// float32 results the same to the last bit for any number of threads. (float64 differs in its kernels too;
-/// nothing trains in it.)
+/// One tile of C by one thread. How a BLAS cuts a product among its own threads, and with which kernels it ends each
+/// piece, depends on their number and on the processor; tiles that depend on the shape alone give the same bits for any
+/// number of threads.
 template <class T>
-void product(Runtime&, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
+struct TileProduct {
+  Transpose ta, tb;
+  int m, n, k;
+  T alpha;
+  const T* a;
+  int lda;
+  const T* b;
+  int ldb;
+  T beta;
+  T* c;
+  int ldc;
+
+  /// Large enough that packing the operands anew for each tile costs little.
+  int edge() const { return static_cast<std::int64_t>(m) * n >= (std::int64_t{1} << 22) ? 512 : 256; }
+  static int pieces(int extent, int edge) { return (extent + edge - 1) / edge; }
+  std::int64_t tiles() const { return std::int64_t{1} * pieces(m, edge()) * pieces(n, edge()); }
+
+  void operator()(std::int64_t tile) const {
+#ifdef _OPENMP
+    // Of this thread, and until the parallel region ends: a region of one thread would not keep a BLAS from forking.
+    omp_set_num_threads(1);
+#endif
+    const int across = pieces(n, edge());
+    const int i = static_cast<int>(tile / across) * edge(), j = static_cast<int>(tile % across) * edge();
+    const T* const rows = a + (ta == Transpose::yes ? i : static_cast<std::int64_t>(i) * lda);
+    const T* const columns = b + (tb == Transpose::yes ? static_cast<std::int64_t>(j) * ldb : j);
+    blas_product(ta, tb, std::min(edge(), m - i), std::min(edge(), n - j), k, alpha, rows, lda, columns, ldb,
+                 beta, c + static_cast<std::int64_t>(i) * ldc + j, ldc);
+  }
+};
+template <class T>
+void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
              const T* b, int ldb, T beta, T* c, int ldc) {
-  const int whole = k - k % 32;
-  if (whole == 0 || whole == k) return blas_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-  blas_product(ta, tb, m, n, whole, alpha, a, lda, b, ldb, beta, c, ldc);
-  const T* a_rest = a + static_cast<std::int64_t>(whole) * (ta == Transpose::yes ? lda : 1);
-  const T* b_rest = b + static_cast<std::int64_t>(whole) * (tb == Transpose::yes ? 1 : ldb);
-  blas_product(ta, tb, m, n, k - whole, alpha, a_rest, lda, b_rest, ldb, T(1), c, ldc);
+  const TileProduct<T> each{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
+                                     Kokkos::Schedule<Kokkos::Dynamic> >;
+  Kokkos::parallel_for("deltaport: gemm", Policy(runtime.compute(), 0, each.tiles(), Kokkos::ChunkSize(1)),
+                       each);
 }
 #else
 template <class T>
