@@ -54,7 +54,7 @@ void normalise(Field& field) {
 
 }  // namespace
 
-Fields random_fields(Kind kind, const CallShape& shape) {
+Fields random_fields(Kind kind, const CallShape& shape, Gates gates) {
   std::mt19937_64 engine(20240607);
   const auto draw = [&](int heads, int width, auto next) {
     Field field{heads, width, {}};
@@ -70,11 +70,14 @@ Fields random_fields(Kind kind, const CallShape& shape) {
     return sum * (1.7320508 / 65536);
   };
   const auto positive = [&] { return static_cast<double>(engine() >> 11) * 0x1p-53; };
+  const auto gate = [&] {
+    return gates == Gates::mild ? -0.1 * positive() : -std::log1p(std::exp(-gaussian()));
+  };
   const int h = shape.key_heads, hv = shape.value_heads, k = shape.key_dim, v = shape.value_dim;
   Fields fields{{"q", draw(h, k, gaussian)},
                 {"k", draw(h, k, gaussian)},
                 {"v", draw(hv, v, gaussian)},
-                {"g", draw(hv, kind == Kind::gdn ? 1 : k, [&] { return -0.1 * positive(); })},
+                {"g", draw(hv, kind == Kind::gdn ? 1 : k, gate)},
                 {"d_o", draw(hv, v, gaussian)}};
   normalise(fields["q"]);
   normalise(fields["k"]);

@@ -25,8 +25,12 @@ struct Field {
 };
 using Fields = std::map<std::string, Field>;
 
-/// Unit keys and queries, gates in [-0.1, 0]; q k v g d_o and beta, or b and w.
-Fields random_fields(Kind kind, const CallShape& shape);
+/// How the log decays are drawn: `log_sigmoid` of a normal number (0.8 in the mean, as models start and as published
+/// figures take them) or `mild`, uniform in [-0.1, 0]. Some kernels use that strong decay forgets.
+enum class Gates { log_sigmoid, mild };
+
+/// Unit keys and queries; q k v g d_o and beta, or b and w.
+Fields random_fields(Kind kind, const CallShape& shape, Gates gates);
 
 /// What a call of T sees of them, so that a reference in double precision sees the same.
 template <class T>

@@ -22,7 +22,8 @@ namespace {
 using recurrence::Implementation;
 
 struct BenchRecurrenceOptions {
-  std::string kind = "all", dtype, clock = runs_on_host ? "wall" : "events", json, qk_norm;
+  std::string kind = "all", dtype, clock = runs_on_host ? "wall" : "events", json, qk_norm,
+              gates = "log-sigmoid";
   std::vector<std::string> implementations{"auto"}, shapes;
   int repeat = runs_on_host ? 11 : 50;
 };
@@ -85,7 +86,7 @@ class Session {
       : runtime_(runtime), timer_(timer), options_(options) {}
 
   void run(Kind kind, const CallShape& shape, std::vector<BenchRow>& table) {
-    Fields fields = random_fields(kind, shape);
+    Fields fields = random_fields(kind, shape, options_.gates == "mild" ? Gates::mild : Gates::log_sigmoid);
     round_to<T>(fields);
     std::vector<BenchRow> rows;
     for (const std::string& name : options_.implementations)
@@ -209,11 +210,12 @@ int bench_recurrence(const BenchRecurrenceOptions& options) {
   const std::unique_ptr<Timer> timer = timer_of(options, runtime);
   const std::string dtype = !options.dtype.empty() ? options.dtype : runs_on_host ? "float32" : "bfloat16";
   std::vector<BenchRow> rows;
+  std::printf("gates: %s\n", options.gates.c_str());
   print_header();
   if (dtype == "float32") run_all<float>(runtime, *timer, options, rows);
   if (dtype == "bfloat16") run_all<bfloat16>(runtime, *timer, options, rows);
   if (dtype == "float16") run_all<float16>(runtime, *timer, options, rows);
-  if (!options.json.empty()) write_json(options.json, rows, options.clock);
+  if (!options.json.empty()) write_json(options.json, rows, options.clock, options.gates);
   for (const BenchRow& row : rows)
     if (!row.is_right) {
       std::fprintf(stderr, "deltaport: error: %s %s of %s differs from reference\n", name_of(row.kind),
@@ -245,6 +247,12 @@ void add_bench_recurrence(CLI::App& bench, Action& action) {
       ->add_option("--dtype", options->dtype,
                    "Type of q, k, v and o (default: float32 on hosts, bfloat16 on devices)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  command
+      ->add_option(
+          "--gates", options->gates,
+          "Log decays: log-sigmoid of a normal number, 0.8 in the mean, or mild, uniform in [-0.1, 0]")
+      ->check(CLI::IsMember({"log-sigmoid", "mild"}))
+      ->capture_default_str();
   command
       ->add_option("--qk-norm", options->qk_norm,
                    "Normalise q and k inside (default: none on hosts, l2 on devices)")

@@ -139,11 +139,13 @@ void print(const BenchRow& row) {
   std::fflush(stdout);
 }
 
-void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock) {
+void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock,
+                const std::string& gates) {
   nlohmann::ordered_json json;
   json["threads"] = ExecutionSpace().concurrency();
   json["execution_space"] = ExecutionSpace::name();
   json["clock"] = clock;
+  json["gates"] = gates;
   json["share_of"] = runs_on_host ? "multiply-adds measured beside each call" : device_ceiling.name;
   json["rows"] = nlohmann::ordered_json::array();
   for (const BenchRow& row : rows) {

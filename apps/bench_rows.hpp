@@ -50,6 +50,7 @@ double least_bytes(Kind kind, Direction direction, const CallShape& shape, doubl
 void print_header();
 void print(const BenchRow& row);
 /// Throws Error when the file cannot be written.
-void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock);
+void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock,
+                const std::string& gates);
 
 }  // namespace deltaport::app

@@ -32,6 +32,7 @@ using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter>;
 // Ends the capture whatever happened in it: a stream left capturing would fail every later call.
 Graph record(cudaStream_t stream, const std::string& name, StreamLog& log,
              const std::function<void()>& body) {
+  DELTAPORT_VALIDATE(!is_recording(), CaptureError, "a capture was begun inside a capture");
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), name,
         "the capture could not begin");
   const std::string problem = log.run(body);

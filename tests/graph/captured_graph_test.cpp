@@ -41,7 +41,11 @@ TEST_F(CapturedGraphTest, RunsNothingAtTheCaptureAndEverythingInOrderAtEachLaunc
   });
   EXPECT_EQ(host(x), (std::vector<double>{1, 2}));
   EXPECT_EQ(graph.name(), "test");
-  EXPECT_EQ(graph.operations(), 5);
+  // On devices a product may be several nodes.
+  if (runs_on_host)
+    EXPECT_EQ(graph.operations(), 5);
+  else
+    EXPECT_GE(graph.operations(), 5);
   graph.launch();
   EXPECT_EQ(host(x), (std::vector<double>{2, 3}));
   EXPECT_EQ(host(y), (std::vector<double>{1, 1}));
