@@ -106,7 +106,7 @@ void compare_step(const Communicator& communicator, const VerifyArm& arm, std::i
   const StepResult a = reference.run.step(step - 1), b = other.run.step(step - 1);
   const Comparison<T> comparison(arm.name, step, reference, other);
   char start[160];
-  std::snprintf(start, sizeof start, "%-20.60s %4lld  %016" PRIx64 "  %-14.10g  %-12.6g", arm.name.c_str(),
+  std::snprintf(start, sizeof start, "%-23.60s %4lld  %016" PRIx64 "  %-14.10g  %-12.6g", arm.name.c_str(),
                 static_cast<long long>(step), a.input_hash, a.loss, a.grad_norm);
   std::string row = start;
   try {
@@ -176,7 +176,7 @@ void verify(const Communicator& communicator, const RunConfig& reference, const 
     if (communicator.is_root()) print(line);
   };
   print_once(
-      "arm                  step  inputs            loss            grad norm     scalars  gradients  "
+      "arm                     step  inputs            loss            grad norm     scalars  gradients  "
       "weights  "
       "optimizer");
   for (const VerifyArm& arm : arms) {

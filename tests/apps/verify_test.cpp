@@ -12,8 +12,16 @@ namespace {
 class VerifyCommand : public ::testing::Test {
  protected:
   VerifyCommand() { testing::write_small_run(folder_); }
+  // The tensors of this run are small, and its groups few.
   Outcome verify(const std::string& more) const {
-    return call("verify " + folder_ / "run.yaml" + " " + more);
+    return call("verify " + folder_ / "run.yaml" +
+                " --offload.min_tensor_elements=1 --offload.slots=1 "
+                "--offload.scopes=[gdn_core_attn,norm_out,mlp] " +
+                more);
+  }
+  static std::string row(std::string arm, int step) {
+    arm.resize(std::max<std::size_t>(arm.size(), 23), ' ');
+    return concat(arm, "    ", step);
   }
   testing::Folder folder_{concat("verify-command-", ::getpid())};
 };
@@ -21,9 +29,11 @@ class VerifyCommand : public ::testing::Test {
 TEST_F(VerifyCommand, EveryArmGivesTheSameBits) {
   const Outcome outcome = verify("--steps 3");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  for (const char* text : {"eager, once more        3", "graph attention         3",
-                           "graph layer             3", "graph step              3",
-                           "  graph step: ", "all 4 arms give the bits of the eager run over 3 steps"})
+  for (const std::string& text :
+       {row("eager, once more", 3), row("offload", 3), row("offload between layers", 3),
+        row("graph attention", 3), row("graph layer", 3), row("graph step", 3), std::string("  graph step: "),
+        std::string(" bytes to the host, "),
+        std::string("all 6 arms give the bits of the eager run over 3 steps")})
     EXPECT_TRUE(has(outcome.text, text)) << text << "\n" << outcome.text;
   // Nothing is written.
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
@@ -40,10 +50,17 @@ TEST_F(VerifyCommand, TheFirstDifferenceEndsItWithOne) {
       << outcome.text;
 }
 
+TEST_F(VerifyCommand, AnArmThatMovesNothingShowsNothing) {
+  const Outcome outcome = verify("--steps 2 --offload.min_tensor_elements=1000000");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "arm 'offload' moved nothing to the host and back, so it shows nothing"))
+      << outcome.text;
+}
+
 TEST_F(VerifyCommand, OtherImplementationsMayBeAskedFor) {
   const Outcome outcome = verify("--steps 2 --also train.loss_chunk_tokens=1Ki --also eval.batches=1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_TRUE(has(outcome.text, "all 6 arms")) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "all 8 arms")) << outcome.text;
 }
 
 TEST_F(VerifyCommand, BadInputIsNamed) {
