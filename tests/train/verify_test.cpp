@@ -59,8 +59,8 @@ TEST_F(VerifyTest, AcceptsEqualRunsAndPrintsARowPerStep) {
     return;
   }
   ASSERT_EQ(equal.lines.size(), 1u + 3u + 3u + 1u);
-  EXPECT_NE(equal.lines[1].find("again                   1  "), std::string::npos) << equal.lines[1];
-  EXPECT_NE(equal.lines[6].find("captured                3  "), std::string::npos) << equal.lines[6];
+  EXPECT_NE(equal.lines[1].find("again                      1  "), std::string::npos) << equal.lines[1];
+  EXPECT_NE(equal.lines[6].find("captured                   3  "), std::string::npos) << equal.lines[6];
   for (std::size_t i = 1; i < 7; ++i)
     EXPECT_NE(equal.lines[i].find("same       same     same     same"), std::string::npos) << equal.lines[i];
   EXPECT_NE(equal.lines[7].find(" operations, "), std::string::npos) << equal.lines[7];
