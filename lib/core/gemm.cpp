@@ -104,7 +104,7 @@ struct TileProduct {
   int ldc;
 
   /// Large enough that packing the operands anew for each tile costs little.
-  int edge() const { return static_cast<std::int64_t>(m) * n >= (std::int64_t{1} << 22) ? 512 : 256; }
+  int edge() const { return static_cast<std::int64_t>(m) * n >= (std::int64_t{1} << 20) ? 512 : 256; }
   static int pieces(int extent, int edge) { return (extent + edge - 1) / edge; }
   std::int64_t tiles() const { return std::int64_t{1} * pieces(m, edge()) * pieces(n, edge()); }
 
