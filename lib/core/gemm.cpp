@@ -86,7 +86,9 @@ void blas_product(Transpose ta, Transpose tb, int m, int n, int k, T alpha, cons
   else
     cblas_dgemm(CblasRowMajor, op(ta), op(tb), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
+#endif
 
+#ifndef KOKKOS_ENABLE_CUDA
 /// One tile of C by one thread. How a BLAS cuts a product among its own threads, and with which kernels it ends each
 /// piece, depends on their number and on the processor; tiles that depend on the shape alone give the same bits for any
 /// number of threads.
@@ -103,66 +105,64 @@ struct TileProduct {
   T* c;
   int ldc;
 
+#ifdef DELTAPORT_HAVE_CBLAS
   /// Large enough that packing the operands anew for each tile costs little.
-  int edge() const { return static_cast<std::int64_t>(m) * n >= (std::int64_t{1} << 20) ? 512 : 256; }
-  static int pieces(int extent, int edge) { return (extent + edge - 1) / edge; }
-  std::int64_t tiles() const { return std::int64_t{1} * pieces(m, edge()) * pieces(n, edge()); }
+  int rows() const {
+    return static_cast<std::int64_t>(m) * n >= (std::int64_t{1} << 20) ? 512 : 256;
+  }
+  int columns() const {
+    return rows();
+  }
+#else
+  int rows() const {
+    return 48;
+  }
+  int columns() const {
+    return n;
+  }
+#endif
+  int across() const {
+    return (n + columns() - 1) / columns();
+  }
+  std::int64_t tiles() const {
+    return std::int64_t{1} * ((m + rows() - 1) / rows()) * across();
+  }
 
   void operator()(std::int64_t tile) const {
+    const int i = static_cast<int>(tile / across()) * rows(),
+              j = static_cast<int>(tile % across()) * columns();
+    const int height = std::min(rows(), m - i), width = std::min(columns(), n - j);
+    const T* const left = a + (ta == Transpose::yes ? i : static_cast<std::int64_t>(i) * lda);
+    const T* const right = b + (tb == Transpose::yes ? static_cast<std::int64_t>(j) * ldb : j);
+    T* const out = c + static_cast<std::int64_t>(i) * ldc + j;
+#ifdef DELTAPORT_HAVE_CBLAS
 #ifdef _OPENMP
     // Of this thread, and until the parallel region ends: a region of one thread would not keep a BLAS from forking.
     omp_set_num_threads(1);
 #endif
-    const int across = pieces(n, edge());
-    const int i = static_cast<int>(tile / across) * edge(), j = static_cast<int>(tile % across) * edge();
-    const T* const rows = a + (ta == Transpose::yes ? i : static_cast<std::int64_t>(i) * lda);
-    const T* const columns = b + (tb == Transpose::yes ? static_cast<std::int64_t>(j) * ldb : j);
-    blas_product(ta, tb, std::min(edge(), m - i), std::min(edge(), n - j), k, alpha, rows, lda, columns, ldb,
-                 beta, c + static_cast<std::int64_t>(i) * ldc + j, ldc);
+    blas_product(ta, tb, height, width, k, alpha, left, lda, right, ldb, beta, out, ldc);
+#else
+    tile_gemm(ta == Transpose::yes ? TileTranspose::yes : TileTranspose::no,
+              tb == Transpose::yes ? TileTranspose::yes : TileTranspose::no, height, width, k, alpha, left,
+              lda, right, ldb, beta, out, ldc);
+#endif
   }
 };
 template <class T>
 void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
              const T* b, int ldb, T beta, T* c, int ldc) {
   const TileProduct<T> each{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
-  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
-                                     Kokkos::Schedule<Kokkos::Dynamic> >;
+#ifdef DELTAPORT_HAVE_CBLAS
+  // At once: gemm() enqueues all of the product as one operation.
+  using Policy =
+      Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>, Kokkos::Schedule<Kokkos::Dynamic>>;
   Kokkos::parallel_for("deltaport: gemm", Policy(runtime.compute(), 0, each.tiles(), Kokkos::ChunkSize(1)),
                        each);
-}
 #else
-template <class T>
-struct RowBlockProduct {
-  Transpose ta, tb;
-  int m, n, k;
-  T alpha;
-  const T* a;
-  int lda;
-  const T* b;
-  int ldb;
-  T beta;
-  T* c;
-  int ldc;
-  static constexpr int rows = 48;
-  void operator()(std::int64_t block) const {
-    const int begin = static_cast<int>(block) * rows;
-    const int count = begin + rows < m ? rows : m - begin;
-    const T* a_block = ta == Transpose::yes ? a + begin : a + static_cast<std::int64_t>(begin) * lda;
-    tile_gemm(ta == Transpose::yes ? TileTranspose::yes : TileTranspose::no,
-              tb == Transpose::yes ? TileTranspose::yes : TileTranspose::no, count, n, k, alpha, a_block, lda,
-              b, ldb, beta, c + static_cast<std::int64_t>(begin) * ldc, ldc);
-  }
-};
-template <class T>
-void product(Runtime& runtime, Transpose ta, Transpose tb, int m, int n, int k, T alpha, const T* a, int lda,
-             const T* b, int ldb, T beta, T* c, int ldc) {
-  using Block = RowBlockProduct<T>;
-  for_each_index(runtime.compute(), "deltaport: gemm", (m + Block::rows - 1) / Block::rows,
-                 Block{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
-}
+  for_each_index(runtime.compute(), "deltaport: gemm", each.tiles(), each);
 #endif
+}
 
-#ifndef KOKKOS_ENABLE_CUDA
 /// One tile of the product at a time, from widened operands: C is updated over ascending k, in a tile of its
 /// own where it is bfloat16. Tiles are cut alike whatever the number of threads.
 template <class C>

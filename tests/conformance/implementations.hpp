@@ -123,7 +123,8 @@ class Suite : public ::testing::Test {
   Runtime runtime{poisoned()};
 
   void SetUp() override {
-    // The kernels are in every CUDA build; only the device that runs the test decides.
+    // The kernels are in every CUDA build; whether they can run is known only on the device that runs the test, when the
+    // list of tests has long been made.
     if (!recurrence::available(Under::implementation))
       GTEST_SKIP() << "this device lacks what the kernels need";
   }

@@ -145,11 +145,11 @@ TEST(GraphMemory, GraphsHoldAsMuchAsAnEagerPassNeeds) {
 
 // Everything that operators enqueue goes through one seam: what escapes it would run now, once, and never again.
 TEST(GraphMemory, ACaptureExecutesNothing) {
-  if (!runs_on_host) GTEST_SKIP() << "devices enqueue into the capture";
   using recurrence::Implementation;
   for (const Implementation implementation :
        {Implementation::reference, Implementation::portable, Implementation::host})
     for (const std::int64_t value_heads : {4, 2}) {
+      if (!recurrence::available(implementation)) continue;
       ModelConfig config = testing::small_lm_config(testing::Head::untied, value_heads);
       config.linear.chunk_size = implementation == Implementation::host ? 64 : 16;
       Fixture f(config, implementation);
@@ -166,7 +166,9 @@ TEST(GraphMemory, ACaptureExecutesNothing) {
               f.pass(nullptr);
               adamw.update(f.runtime, global_norm(f.runtime, f.lm.model.parameters().flat_gradients()));
             }).operations();
-        EXPECT_TRUE(executed.empty()) << executed.size() << " kernels, the first: " << executed.front();
+        // On devices the calls are made, into the capture.
+        EXPECT_TRUE(!runs_on_host || executed.empty())
+            << executed.size() << " kernels, the first: " << executed.front();
       }
       EXPECT_GT(operations, 80);
       EXPECT_EQ(testing::host(f.runtime, f.loss)[0], 0.0);

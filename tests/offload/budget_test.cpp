@@ -45,29 +45,5 @@ TEST(Budget, AFullGroupLeavesNothing) {
   EXPECT_THROW(budget_of(1, {8000, 0, "a group"}, 9000, node_two), OutOfMemory);
 }
 
-TEST(Budget, APoolLooksAtTheNodesThatItAllocatesOn) {
-  const deltaport::test::TempFolder folder;
-  const NumaTopology topology = NumaTopology::of_machine();
-  for (const int node : topology.allowed_nodes()) {
-    std::filesystem::create_directories(folder / concat("node", node));
-    deltaport::test::write_file(folder / concat("node", node, "/meminfo"),
-                                concat("Node ", node, " MemFree: 100 kB\n"));
-  }
-  const std::size_t available = topology.allowed_nodes().size() * 100 * 1024;
-  if (available == 0) GTEST_SKIP() << "no nodes are known here";
-  const auto make = [&](std::size_t budget) {
-    auto source = std::make_unique<NumaSlabSource>(
-        NumaSlabParts{topology, make_page_calls(topology), make_driver(), "nowhere", folder.path().string()},
-        NumaSlabOptions{});
-    PinnedPoolOptions options;
-    options.budget_bytes = budget;
-    options.cgroup = {"nowhere", "nowhere"};
-    return std::make_unique<PinnedPool>(std::move(source), options);
-  };
-  EXPECT_EQ(make(0)->stats().budget, available / 10 * 9);
-  EXPECT_EQ(make(available)->stats().budget, available);
-  EXPECT_THROW(make(available + 1), OutOfMemory);
-}
-
 }  // namespace
 }  // namespace deltaport::offload

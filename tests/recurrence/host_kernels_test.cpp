@@ -121,9 +121,9 @@ TEST(HostKernels, ConvertSpecialHalves) {
       {3.0e38f, -3.0e38f, 1.5e-38f, 1.00390625f, 1.01171875f, -0.333f, 257.0f, 0.0f});
 }
 
-// Strong gates make denormal numbers; the flush to zero must not outlive the call.
-TEST(HostKernels, LeaveTheFloatingPointModeAsItWas) {
+// Strong gates make denormal numbers; the flush to zero, where there is one, must not outlive the call.
 #if defined(__SSE2__)
+TEST(HostKernels, LeaveTheFloatingPointModeAsItWas) {
   Runtime runtime;
   const auto problem = random_problem(Rule::gdn, {.tokens = 70, .key_dim = 16, .value_dim = 16}, {-5.0}, 2);
   const unsigned mode = _mm_getcsr() & 0xffc0u;  // without the sticky exception flags
@@ -134,10 +134,8 @@ TEST(HostKernels, LeaveTheFloatingPointModeAsItWas) {
       Kokkos::RangePolicy<ExecutionSpace>(runtime.compute(), 0, 64),
       [=](int, unsigned& sum) { sum += (_mm_getcsr() & 0xffc0u) != mode; }, differing);
   EXPECT_EQ(differing, 0u);
-#else
-  GTEST_SKIP() << "no such mode";
-#endif
 }
+#endif
 
 TEST(HostKernels, ChunksOtherThan64AreRefused) {
   Runtime runtime;

@@ -58,16 +58,20 @@ class TrainingRunTest : public ::testing::Test {
 };
 Folder* TrainingRunTest::folder_ = nullptr;
 
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.weights, b.weights);
+  EXPECT_EQ(a.moments, b.moments);
+}
+
 TEST_F(TrainingRunTest, LearnsAndRepeatsToTheLastBit) {
   const Communicator world = Communicator::world();
   const Outcome first = train(world, config(), 20);
   EXPECT_NEAR(first.losses[0], std::log(257.0), 0.2);
   EXPECT_LT(first.losses.back(), first.losses[0] - 2.0);
   const Outcome second = train(world, config(), 20);
-  EXPECT_EQ(first.losses, second.losses);
-  EXPECT_EQ(first.norms, second.norms);
-  EXPECT_EQ(first.weights, second.weights);
-  EXPECT_EQ(first.moments, second.moments);
+  expect_same_bits(first, second);
 }
 
 TEST_F(TrainingRunTest, AnyNumberOfRanksTrainsTheSame) {
@@ -107,10 +111,7 @@ TEST_F(TrainingRunTest, Bfloat16LearnsAsFloat32Does) {
 TEST_F(TrainingRunTest, Bfloat16RepeatsToTheLastBit) {
   const Communicator world = Communicator::world();
   const Outcome first = train<bfloat16>(world, config(), 8), second = train<bfloat16>(world, config(), 8);
-  EXPECT_EQ(first.losses, second.losses);
-  EXPECT_EQ(first.norms, second.norms);
-  EXPECT_EQ(first.weights, second.weights);
-  EXPECT_EQ(first.moments, second.moments);
+  expect_same_bits(first, second);
   std::string bytes(reinterpret_cast<const char*>(first.weights.data()),
                     first.weights.size() * sizeof(float));
   EXPECT_EQ(world.broadcast(bytes), bytes);  // and all ranks hold them
@@ -192,10 +193,7 @@ TEST_F(TrainingRunTest, CapturedGraphsTrainToTheSameBits) {
     for (const char* scope : {"attention", "layer", "step"}) {
       SCOPED_TRACE(concat(scope, ", micro-batch ", micro_batch));
       const Outcome graph = train(world, config({micro, concat("--graph.scope=", scope)}), 6);
-      EXPECT_EQ(eager.losses, graph.losses);
-      EXPECT_EQ(eager.norms, graph.norms);
-      EXPECT_EQ(eager.weights, graph.weights);
-      EXPECT_EQ(eager.moments, graph.moments);
+      expect_same_bits(eager, graph);
     }
   }
 }

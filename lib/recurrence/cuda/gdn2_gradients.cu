@@ -5,7 +5,7 @@
 #include "recurrence/cuda/gdn2_gates.cuh"
 #include "recurrence/cuda/launch.hpp"
 #include "recurrence/cuda/movement.cuh"
-#include "recurrence/cuda/wgmma.cuh"
+#include "recurrence/cuda/products.cuh"
 
 namespace deltaport::recurrence::cuda {
 namespace {
@@ -129,42 +129,6 @@ struct Block {
 
   // ---- products --------------------------------------------------------------------------------------------
 
-  template <Tile left, Tile right, int s = 4, int n>
-  __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply_tiles<E, left, right, s>(d, a, b, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-  /// Adds several products at once: issue() starts them, one after the other, with the same accumulator.
-  template <int n, class Issue>
-  __device__ static void add_all(float (&d)[n], Issue issue) {
-    hold(d);
-    products_begin();
-    issue();
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-  /// A product with both parts of a split matrix.
-  template <Tile left, Tile right, int n>
-  __device__ static void add_right_parts(float (&d)[n], std::uint32_t a, std::uint32_t parts,
-                                         bool accumulate) {
-    add_all(d, [&] {
-      multiply_tiles<E, left, right, 4>(d, a, parts, accumulate);
-      multiply_tiles<E, left, right, 4>(d, a, parts + panel_bytes, true);
-    });
-  }
-  template <Tile left, Tile right, int n>
-  __device__ static void add_left_parts(float (&d)[n], std::uint32_t parts, std::uint32_t b,
-                                        bool accumulate) {
-    add_all(d, [&] {
-      multiply_tiles<E, left, right, 4>(d, parts, b, accumulate);
-      multiply_tiles<E, left, right, 4>(d, parts + panel_bytes, b, true);
-    });
-  }
   /// An accumulator times `factor` as fragments of E.
   __device__ void write_fragments(void* to, const float (&d)[padded_k / 2], float factor, int warp) const {
     uint4* const fragments =
@@ -224,7 +188,7 @@ struct Block {
       float d_q[padded_k / 2], states[8] = {};
       clear(d_q);
       for_values([&](int turn) {
-        add_tiles<Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn, L::d_o), value_tile(turn, L::s));
+        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn, L::d_o), value_tile(turn, L::s));
         write_value_gradients(turn);
         add_states(states, turn);
       });
@@ -234,7 +198,7 @@ struct Block {
     named_barrier<sync_all, threads>();  // dR is there
     wait(0, 0);
     float d_p[32];
-    add_right_parts<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
+    add_right_parts<E, Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
     for_entries(
         [&](int j, int part, int column) { d_p[j] = column <= row + 8 * part ? a.scale * d_p[j] : 0.0f; });
     scale_by_lengths(d_p, 0, row);
@@ -313,13 +277,13 @@ struct Block {
     float d_k[padded_k / 2], d_x[padded_k / 2];
     clear(d_k), clear(d_x);
     for_values([&](int turn) {
-      add_tiles<Tile::by_rows, Tile::by_columns>(d_k, value_tile(turn, L::d_y), value_tile(turn, L::s));
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(turn, L::d_y), value_tile(turn, L::s));
       if (turn % 2 == 0) {
         named_barrier<sync_y, 2 * group_threads>();
       } else {
         named_barrier<sync_y_odd, 2 * group_threads>();
       }
-      add_tiles<Tile::by_rows, Tile::by_columns>(d_x, y_tile(turn), value_tile(turn, L::d_s));
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(turn), value_tile(turn, L::d_s));
     });
     // The third group is done with K~: it has made its last Y.
     store_rows<E>(at(L::d_x), d_x, warp);
@@ -327,7 +291,7 @@ struct Block {
     write_fragments(a.between.d_erase, d_k, -1.0f, warp);
     named_barrier<sync_all, threads>();
     wait(0, 0);
-    add_left_parts<Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
+    add_left_parts<E, Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
     write_fragments(a.between.d_restored, d_k, 1.0f, warp);
   }
 
@@ -348,7 +312,7 @@ struct Block {
         named_arrive<sync_y_odd, 2 * group_threads>();
       }
       named_barrier<sync_third, group_threads>();
-      add_tiles<Tile::by_rows, Tile::by_rows>(d_r, value_tile(turn, L::d_o), y_tile(turn));
+      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(turn, L::d_o), y_tile(turn));
     });
     for_entries([&](int j, int part, int column) { d_r[j] = column <= row + 8 * part ? d_r[j] : 0.0f; });
     store_rows<E>(at(L::d_r), d_r, warp);
@@ -376,7 +340,7 @@ struct Block {
   /// Y = w o V - K~ S, rounded, to its tile.
   __device__ void make_y(int turn, int warp) const {
     float y[32];
-    add_tiles<Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s), false);
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s), false);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       std::uint32_t v[4], w[4], operand[4];

@@ -59,7 +59,7 @@ struct Block : BlockBase<E, padded_k> {
         std::uint32_t d_o[4][4];
         load_rows(d_o, value_tile(tile, L::d_o), warp);
         scale_rows<E>(d_o, scale);
-        this->template add<Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
+        add<E, Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
       });
       float dot[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
@@ -74,7 +74,7 @@ struct Block : BlockBase<E, padded_k> {
 
       float d_p[32];
       std::uint32_t operand[4][4];
-      this->template add_right_parts<Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
+      add_right_parts<E, Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
       {
         float m[32];
         for_entries([&](int j, int part, int column) {
@@ -87,7 +87,7 @@ struct Block : BlockBase<E, padded_k> {
       for_entries([&](int j, int, int column) { d_p[j] *= key_norm[column]; });
       named_arrive<sync_m, 2 * group_threads>();
       as_operand<E>(operand, d_p);
-      this->template add<Tile::by_columns>(dq, operand, at(L::k));
+      add<E, Tile::by_columns>(dq, operand, at(L::k));
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
@@ -117,7 +117,7 @@ struct Block : BlockBase<E, padded_k> {
         std::uint32_t d_y[4][4];
         load_rows(d_y, value_tile(tile, L::d_y), warp);
         scale_rows<E>(d_y, scale);
-        this->template add<Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
+        add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
 #pragma unroll
         for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
@@ -130,11 +130,11 @@ struct Block : BlockBase<E, padded_k> {
       if (lane == 0) sum(sum_states)[warp] = states;
       named_barrier<sync_all, threads>();
 
-      this->template add_left_parts<Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
+      add_left_parts<E, Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
       named_barrier<sync_m, 2 * group_threads>();
-      this->template add_tiles<Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
+      add_tiles<E, Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
-      Base::add_all(dk, [&] {
+      add_all(dk, [&] {
         multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, at(L::h), at(L::k), true);
         multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, at(L::h) + panel_bytes, at(L::k), true);
       });
@@ -175,8 +175,7 @@ struct Block : BlockBase<E, padded_k> {
         } else {
           named_barrier<sync_y_odd, 2 * group_threads>();
         }
-        this->template add_tiles<Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v),
-                                                                  value_tile(tile, L::d_s));
+        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
       });
       const float last = decay[63];
       const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
@@ -282,13 +281,12 @@ struct Block : BlockBase<E, padded_k> {
         named_arrive<sync_y_odd, 2 * group_threads>();
       }
       named_barrier<sync_gates_group, group_threads>();
-      this->template add_tiles<Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o),
-                                                             value_tile(tile, L::v));
+      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
     });
 
     float scores[32];  // P A
     named_barrier<sync_p, 2 * group_threads>();
-    this->template add_right_parts<Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
+    add_right_parts<E, Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
     for_entries([&](int j, int part, int column) {
       const float difference = decay[row + 8 * part] - decay[column];
       const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
@@ -308,14 +306,14 @@ struct Block : BlockBase<E, padded_k> {
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
     std::uint32_t upper[4][4], rest[4][4];
     float d_a[32];
-    this->template add_tiles<Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
+    add_tiles<E, Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
     named_barrier<sync_e, 2 * group_threads>();
     const float* const d_e = passed_on() + threadIdx.x % group_threads;
     for_entries([&](int j, int part, int column) {
       d_a[j] = column <= row + 8 * part ? d_a[j] + d_e[j * group_threads] : 0.0f;
     });
     split_operand<E>(upper, rest, d_a);
-    Base::add_all(d_a, [&] {
+    add_all(d_a, [&] {
       multiply<E, Tile::by_rows>(d_a, upper, high, false);
       multiply<E, Tile::by_rows>(d_a, upper, low, true);
       multiply<E, Tile::by_rows>(d_a, rest, high, true);
@@ -328,7 +326,7 @@ struct Block : BlockBase<E, padded_k> {
     }
     fence_async_proxy();
     named_barrier<sync_gates_group, group_threads>();
-    Base::add_all(d_a, [&] {
+    add_all(d_a, [&] {
       multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h), false);
       multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h) + panel_bytes, true);
       multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, low, at(L::h), true);

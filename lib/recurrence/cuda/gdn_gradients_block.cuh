@@ -2,7 +2,7 @@
 #pragma once
 
 #include "recurrence/cuda/gdn_gradients_layout.cuh"
-#include "recurrence/cuda/wgmma.cuh"
+#include "recurrence/cuda/products.cuh"
 
 /// What the groups of the gradient kernel share: places, copies, products.
 namespace deltaport::recurrence::cuda::gradients {
@@ -121,57 +121,10 @@ struct BlockBase {
     }
   }
 
-  /// Adds several products at once: issue() starts them, one after the other, with the same accumulator.
-  template <int n, class Issue>
-  __device__ static void add_all(float (&d)[n], Issue issue) {
-    hold(d);
-    products_begin();
-    issue();
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-  /// A product with both parts of a split matrix.
-  template <Tile left, Tile right, int n>
-  __device__ static void add_right_parts(float (&d)[n], std::uint32_t a, std::uint32_t parts,
-                                         bool accumulate) {
-    add_all(d, [&] {
-      multiply_tiles<E, left, right, 4>(d, a, parts, accumulate);
-      multiply_tiles<E, left, right, 4>(d, a, parts + panel_bytes, true);
-    });
-  }
-  template <Tile left, Tile right, int n>
-  __device__ static void add_left_parts(float (&d)[n], std::uint32_t parts, std::uint32_t b,
-                                        bool accumulate) {
-    add_all(d, [&] {
-      multiply_tiles<E, left, right, 4>(d, parts, b, accumulate);
-      multiply_tiles<E, left, right, 4>(d, parts + panel_bytes, b, true);
-    });
-  }
   /// d = rows times `tile`^T, both 64 x K.
   __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
-    add_tiles<Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
   }
-  template <Tile orientation, int s, int n>
-  __device__ static void add(float (&d)[n], const std::uint32_t (&operand)[s][4], std::uint32_t tile,
-                             bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply<E, orientation>(d, operand, tile, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-  template <Tile left, Tile right, int s = 4, int n>
-  __device__ static void add_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b, bool accumulate = true) {
-    hold(d);
-    products_begin();
-    multiply_tiles<E, left, right, s>(d, a, b, accumulate);
-    products_commit();
-    products_wait<0>();
-    hold(d);
-  }
-
   /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
   /// rows; group of 128 threads, barrier `id`.
   template <int id>
