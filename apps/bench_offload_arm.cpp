@@ -125,9 +125,11 @@ std::string offload_table(const std::vector<OffloadPair>& pairs) {
                                      last.on.median_step_seconds() * 1e3));
   out += row("change, median [range]", format("%+.2f %% [%+.2f, %+.2f] of %zu pairs", 100 * median(changes),
                                               100 * *least, 100 * *most, pairs.size()));
-  out +=
-      row("stall per step, ms", format("%.3f of %.3f copying, overlap %.1f %%", last.on.stall_seconds * 1e3,
-                                       last.on.copy_seconds * 1e3, 100 * last.on.overlap));
+  out += row("stall per step, ms",
+             last.on.copy_seconds > 0.0
+                 ? format("%.3f of %.3f copying, overlap %.1f %%", last.on.stall_seconds * 1e3,
+                          last.on.copy_seconds * 1e3, 100 * last.on.overlap)
+                 : std::string("not known inside a captured step"));
   out += row("last loss", same ? "the same bits" : "DIFFERENT");
   out += "  peak without: " + last.off.peak_blocks + "\n  peak with:    " + last.on.peak_blocks + "\n";
   return out;

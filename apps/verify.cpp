@@ -6,6 +6,7 @@
 
 #include "config_options.hpp"
 #include "deltaport/comm/session.hpp"
+#include "deltaport/config/names.hpp"
 #include "deltaport/config/schema.hpp"
 
 namespace deltaport::app {
@@ -36,6 +37,9 @@ const ArmRow rows[] = {
     {"graph attention", {"--graph.scope=attention", "--offload.enabled=false"}, true, false},
     {"graph layer", {"--graph.scope=layer", "--offload.enabled=false"}, true, false},
     {"graph step", {"--graph.scope=step", "--offload.enabled=false"}, true, false},
+    {"graph attention+offload", {"--graph.scope=attention", "--offload.enabled=true"}, true, true},
+    {"graph layer+offload", {"--graph.scope=layer", "--offload.enabled=true"}, true, true},
+    {"graph step+offload", {"--graph.scope=step", "--offload.enabled=true"}, true, true},
 };
 
 RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
@@ -43,10 +47,25 @@ RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
   return load_config(request).config;
 }
 
+/// The scopes that can move between captured mixers; empty where there are none.
+std::string scopes_of_mixers(const RunConfig& config) {
+  std::string scopes;
+  for (const OffloadScope scope : config.offload.scopes)
+    if (scope != OffloadScope::mlp) scopes += (scopes.empty() ? "" : ",") + std::string(name_of(scope));
+  return scopes;
+}
+
 std::vector<VerifyArm> arms_of(const LoadRequest& request, const std::vector<std::string>& also) {
   std::vector<VerifyArm> arms;
-  for (const ArmRow& row : rows)
-    arms.push_back({row.name, with(request, row.overrides), row.must_capture, row.must_move});
+  const std::string mixers = scopes_of_mixers(with(request, eager));
+  for (const ArmRow& row : rows) {
+    std::vector<std::string> overrides = row.overrides;
+    if (row.must_move && overrides[0] == "--graph.scope=attention") {
+      if (mixers.empty()) continue;  // nothing but mlp, which that scope cannot move
+      overrides.push_back("--offload.scopes=[" + mixers + "]");
+    }
+    arms.push_back({row.name, with(request, overrides), row.must_capture, row.must_move});
+  }
   for (const std::string& key : also) {
     std::vector<std::string> overrides = eager;
     overrides.push_back("--" + key);

@@ -80,10 +80,14 @@ class Rules {
 
   void offload() {
     const OffloadConfig& o = c_.offload;
-    rule({"offload.enabled", "graph.scope"}, [&] {
-      if (!o.enabled || c_.graph.scope == GraphScope::none) return std::string();
-      return concat("'offload.enabled' does not go with graph.scope = ", name_of(c_.graph.scope),
-                    " yet: a replayed graph does not enqueue the transfers; switch one of them off");
+    rule({"offload.enabled", "offload.scopes", "graph.scope"}, [&] {
+      const bool moves_mlp = o.enabled && std::ranges::find(o.scopes, OffloadScope::mlp) != o.scopes.end();
+      if (!moves_mlp || c_.graph.scope != GraphScope::attention) return std::string();
+      return std::string(
+          "'offload.scopes' lists mlp, which graph.scope = attention leaves out of the captured graphs: what "
+          "is "
+          "saved there cannot be moved between their replays; use graph.scope layer or step, or take mlp "
+          "away");
     });
     rule({"offload.max_inflight", "offload.slots"}, [&] {
       if (o.max_inflight <= o.slots) return std::string();

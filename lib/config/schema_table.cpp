@@ -184,7 +184,7 @@ std::vector<Field> make_table() {
        "copies to the host under way at one time, at most offload.slots; 0: as many",
        offload<&OC::max_inflight>},
       {"offload.delayed", boolean, "", {}, {}, free,
-       "enqueue transfers between layers only, where captured graphs leave room for them", offload<&OC::delayed>},
+       "enqueue transfers between layers only, as always with graph.scope attention and layer", offload<&OC::delayed>},
       {"offload.pinned_limit", integer, "bytes", at_least(0), {}, free,
        "host memory of one rank for offload; 0: nine tenths of what control group and nodes leave",
        offload<&OC::pinned_limit>},

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/core/saved_mover.hpp"
 #include "deltaport/core/segments.hpp"
 
 namespace deltaport {
@@ -32,14 +33,6 @@ void SavedTensors::commit() {
     groups_.pop_back();
   else if (mover_ != nullptr)
     mover_->committed(view(group));
-}
-
-void SavedTensors::flush() {
-  if (mover_ != nullptr) mover_->flush();
-}
-
-void SavedTensors::prepare() {
-  if (mover_ != nullptr) mover_->prepare();
 }
 
 AnyTensor SavedTensors::pop() {
@@ -91,6 +84,24 @@ AnyTensors run_segment(Context& context, SegmentLevel level, const std::string& 
                        const AnyTensors& accumulated, const SegmentBody& body) {
   if (context.segments == nullptr || !context.training()) return body(std::move(inputs));
   return context.segments->run(level, name, std::move(inputs), accumulated, context.saved, body);
+}
+
+void flush_saved(Context& context) {
+  SavedMover* const mover = context.saved.mover();
+  if (mover == nullptr || !context.training()) return;
+  if (context.segments != nullptr)
+    context.segments->flush(*mover);
+  else
+    mover->flush();
+}
+
+void prepare_saved(Context& context) {
+  SavedMover* const mover = context.saved.mover();
+  if (mover == nullptr) return;
+  if (context.segments != nullptr)
+    context.segments->prepare(*mover);
+  else
+    mover->prepare();
 }
 
 Sequences make_sequences(Runtime& runtime, const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens) {

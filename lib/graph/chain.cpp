@@ -63,8 +63,7 @@ AnyTensors Chain::begin_measuring(const AnyTensors& inputs) {
 }
 
 AnyTensors Chain::begin_capturing(const AnyTensors& inputs, const std::shared_ptr<Storage>& memory) {
-  fixed_.clear();
-  segments_.clear();
+  drop(State::measured);
   region_.emplace(runtime_.arena());
   region_->place(memory);
   position_ = 0;
@@ -72,7 +71,7 @@ AnyTensors Chain::begin_capturing(const AnyTensors& inputs, const std::shared_pt
 }
 
 AnyTensors Chain::begin_replaying(const AnyTensors& inputs) {
-  position_ = 0;
+  position_ = between_ = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) copy_values(runtime_, fixed_[i], inputs[i]);
   return fixed_;
 }
@@ -83,6 +82,11 @@ AnyTensors Chain::measure(AnyTensors inputs, const SegmentBody& body) {
   const InputsHidden hidden;
   const ArenaRegion::Entered entered(*region_);
   return body(std::move(inputs));
+}
+
+void Chain::between(const std::function<void()>& action) {
+  const ArenaRegion::Entered entered(*region_);
+  action();
 }
 
 AnyTensors Chain::capture(const std::string& name, AnyTensors& inputs, const AnyTensors& accumulated,
@@ -129,24 +133,32 @@ AnyTensors Chain::replay(const std::string& name, const AnyTensors& inputs, cons
   return segment.outputs;
 }
 
-void Chain::end() {
-  if (state_ == State::ready) {
-    DELTAPORT_VALIDATE(position_ == segments_.size(), CaptureError, "pass '", pass_,
-                       "' ended before segment '", segments_[position_].graph.name(), "', which it captured");
-    return;
-  }
-  if (region_->placed()) {
-    state_ = State::ready;
-    return;
-  }
+// What the mover does from its plan on decides which memory a pass asks for, so only a pass that followed it throughout
+// was measured.
+void Chain::end_measuring(std::uint64_t before, std::uint64_t after) {
   fixed_.clear();
   region_bytes_ = region_->bytes();
-  // A pass without segments of this scope has nothing to capture.
-  state_ = position_ > 0 ? State::measured : State::eager;
+  plan_ = after;
+  if (before != after)
+    state_ = State::fresh;
+  else  // a pass without segments of this scope has nothing to capture
+    state_ = position_ > 0 ? State::measured : State::eager;
+}
+
+void Chain::end_capturing(std::unique_ptr<MovedPass> moved) {
+  moved_ = std::move(moved);
+  state_ = State::ready;
+}
+
+void Chain::end_replaying() {
+  DELTAPORT_VALIDATE(position_ == segments_.size(), CaptureError, "pass '", pass_, "' ended before segment '",
+                     segments_[position_].graph.name(), "', which it captured");
+  if (moved_ != nullptr) moved_->replayed();
 }
 
 void Chain::drop(State next) {
   state_ = next;
+  moved_.reset();
   segments_.clear();
   fixed_.clear();
   region_.reset();

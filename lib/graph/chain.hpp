@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "deltaport/core/saved_mover.hpp"
 #include "deltaport/core/segments.hpp"
 #include "deltaport/graph/captured_graph.hpp"
 
@@ -34,12 +35,19 @@ class Chain {
   /// Memory that the measured pass needs.
   std::size_t region_bytes() const { return region_bytes_; }
 
+  /// The mover's plan in the pass that was measured; 0 without a mover.
+  std::uint64_t plan() const { return plan_; }
+
   /// Each begins a pass and returns its inputs in the region.
   AnyTensors begin_measuring(const AnyTensors& inputs);
   AnyTensors begin_capturing(const AnyTensors& inputs, const std::shared_ptr<Storage>& memory);
   AnyTensors begin_replaying(const AnyTensors& inputs);
 
   AnyTensors measure(AnyTensors inputs, const SegmentBody& body);
+  /// Runs what moves saved tensors between two segments, with memory of the region.
+  void between(const std::function<void()>& action);
+  /// Does the next of them again.
+  void replay_between() { moved_->between(between_++); }
   /// Captures the next segment; throws CaptureError, and then `inputs` stay in place in the region.
   AnyTensors capture(const std::string& name, AnyTensors& inputs, const AnyTensors& accumulated,
                      const SegmentBody& body, const OperationObserver& observe);
@@ -49,8 +57,12 @@ class Chain {
   /// The same memory, kept alive as part of the region: its block may be taken by later work of the pass.
   AnyTensor unowned(AnyTensor tensor) const;
 
-  /// Ends a pass that went well; throws CaptureError when a replay left segments out.
-  void end();
+  /// Each ends a pass that went well. A measured one, that began with the mover's plan `before` and came to `after`; a
+  /// captured one, with what moved in it, nullptr without a mover; a replay, which throws CaptureError when it left
+  /// segments out.
+  void end_measuring(std::uint64_t before, std::uint64_t after);
+  void end_capturing(std::unique_ptr<MovedPass> moved);
+  void end_replaying();
   /// Forgets what was captured, to begin again, to be captured again elsewhere, or to stay eager.
   void drop(State next);
 
@@ -68,6 +80,9 @@ class Chain {
   AnyTensors fixed_;  // the pass's inputs
   std::vector<Segment> segments_;
   std::size_t position_ = 0;
+  std::uint64_t plan_ = 0;
+  std::unique_ptr<MovedPass> moved_;
+  std::size_t between_ = 0;
 };
 
 }  // namespace deltaport::graph

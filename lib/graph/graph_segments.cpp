@@ -73,38 +73,65 @@ GraphSegments::Phase GraphSegments::phase_of(const Chain& chain) const {
     case Chain::State::ready:
       return Phase::replay;
     case Chain::State::measured:
-      return steps_ < options_.warmup_steps ? Phase::measure : Phase::capture;
+      return steps_ < options_.warmup_steps || chain.plan() != plan() ? Phase::measure : Phase::capture;
     default:
       return Phase::measure;
   }
 }
 
-AnyTensors GraphSegments::begin(const std::string& pass, const AnyTensors& inputs) {
+std::uint64_t GraphSegments::plan() const {
+  return mover_ != nullptr ? mover_->plan() : 0;
+}
+
+AnyTensors GraphSegments::begin(const std::string& pass, const AnyTensors& inputs,
+                                const SavedTensors& saved) {
   DELTAPORT_VALIDATE(phase_ == Phase::outside, CaptureError, "pass '", pass, "' begins inside a pass");
   // The work timer waits for the stream at every change of kind, which no capture allows.
   if (options_.scope == Scope::none || runtime_.timer().enabled()) {
     phase_ = Phase::eager;
     return inputs;
   }
-  Chain* const chain = chain_for(pass, inputs);
-  Phase phase = phase_of(*chain);
-  AnyTensors placed = inputs;
-  if (phase == Phase::measure) placed = chain->begin_measuring(inputs);
-  if (phase == Phase::capture) {
-    try {
-      placed = chain->begin_capturing(inputs, memory_of(chain->region_bytes()));
-    } catch (const OutOfMemory& e) {
-      if (options_.on_failure == OnFailure::error) throw;
-      notes_.push_back(
-          concat("graphs of the pass '", pass, "': ", e.what(), "; it runs eagerly from now on"));
-      chain->drop(Chain::State::eager);
-      phase = Phase::eager;
-    }
+  active_ = chain_for(pass, inputs);
+  mover_ = saved.mover();
+  plan_ = plan();
+  phase_ = phase_of(*active_);
+  try {
+    if (phase_ == Phase::measure) return active_->begin_measuring(inputs);
+    if (phase_ == Phase::capture) return begin_capturing(inputs);
+    if (phase_ == Phase::replay) return active_->begin_replaying(inputs);
+  } catch (...) {
+    abandon();
+    throw;
   }
-  if (phase == Phase::replay) placed = chain->begin_replaying(inputs);
-  active_ = chain;
-  phase_ = phase;
-  return placed;
+  return inputs;
+}
+
+AnyTensors GraphSegments::begin_capturing(const AnyTensors& inputs) {
+  using Captured = SavedMover::Captured;
+  const auto failed = [&](const Error& e) {
+    if (options_.on_failure == OnFailure::error) throw;
+    fall_back(concat("graphs of the pass '", active_->pass(), "': ", e.what()));
+    return inputs;
+  };
+  try {
+    if (mover_ != nullptr)
+      mover_->begin_capture(options_.scope == Scope::step ? Captured::whole : Captured::stretches);
+    return active_->begin_capturing(inputs, memory_of(active_->region_bytes()));
+  } catch (const OutOfMemory& e) {
+    return failed(e);
+  } catch (const CaptureError& e) {
+    return failed(e);
+  }
+}
+
+// The rest of the pass, and later ones of its shape, are eager.
+void GraphSegments::fall_back(const std::string& note) {
+  notes_.push_back(note + "; this pass runs eagerly from now on");
+  if (mover_ != nullptr) mover_->end_capture();
+  active_->drop(Chain::State::eager);
+  const auto is_ready = [](const auto& entry) { return entry.second->state() == Chain::State::ready; };
+  if (std::none_of(chains_.begin(), chains_.end(), is_ready)) memory_.reset();
+  phase_ = Phase::eager;
 }
 
 AnyTensors GraphSegments::run(SegmentLevel level, const std::string& name, AnyTensors inputs,
@@ -120,7 +147,9 @@ AnyTensors GraphSegments::run(SegmentLevel level, const std::string& name, AnyTe
 AnyTensors GraphSegments::capture(const std::string& name, AnyTensors inputs, const AnyTensors& accumulated,
                                   SavedTensors& saved, const SegmentBody& body) {
   // Owning what the segment takes would keep blocks that its later requests were measured to get.
-  const SavedTensors before = saved.replaced([this](const AnyTensor& x) { return active_->unowned(x); });
+  const auto unowned = [this](const AnyTensor& x) { return active_->unowned(x); };
+  const SavedTensors before = saved.replaced(unowned);
+  const auto moved_before = mover_ != nullptr ? mover_->state(unowned) : nullptr;
   const auto start = std::chrono::steady_clock::now();
   AnyTensors outputs;
   try {
@@ -128,12 +157,9 @@ AnyTensors GraphSegments::capture(const std::string& name, AnyTensors inputs, co
   } catch (const CaptureError& e) {
     // Nothing of the segment was executed: from here on the pass goes on eagerly, as if it had never been captured.
     saved = before;
+    if (mover_ != nullptr) mover_->restore(*moved_before);
     if (options_.on_failure == OnFailure::error) throw;
-    notes_.push_back(concat(e.what(), "; this pass runs eagerly from now on"));
-    active_->drop(Chain::State::eager);
-    const auto is_ready = [](const auto& entry) { return entry.second->state() == Chain::State::ready; };
-    if (std::none_of(chains_.begin(), chains_.end(), is_ready)) memory_.reset();
-    phase_ = Phase::eager;
+    fall_back(e.what());
     return body(std::move(inputs));
   }
   capture_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -142,16 +168,36 @@ AnyTensors GraphSegments::capture(const std::string& name, AnyTensors inputs, co
   return outputs;
 }
 
+void GraphSegments::flush(SavedMover& mover) {
+  between(mover, &SavedMover::flush);
+}
+
+void GraphSegments::prepare(SavedMover& mover) {
+  between(mover, &SavedMover::prepare);
+}
+
+void GraphSegments::between(SavedMover& mover, void (SavedMover::*action)()) {
+  // Inside the segment of a whole pass, that segment's region has been entered.
+  if (phase_ <= Phase::eager || options_.scope == Scope::step) return (mover.*action)();
+  if (phase_ == Phase::replay) return active_->replay_between();
+  active_->between([&] { (mover.*action)(); });
+}
+
 void GraphSegments::end() {
   DELTAPORT_VALIDATE(phase_ != Phase::outside, CaptureError, "a pass ends that never began");
-  if (phase_ > Phase::eager) active_->end();
+  if (phase_ == Phase::measure) active_->end_measuring(plan_, plan());
+  if (phase_ == Phase::capture) active_->end_capturing(mover_ != nullptr ? mover_->end_capture() : nullptr);
+  if (phase_ == Phase::replay) active_->end_replaying();
   active_ = nullptr;
+  mover_ = nullptr;
   phase_ = Phase::outside;
 }
 
 void GraphSegments::abandon() noexcept {
+  if (phase_ == Phase::capture && mover_ != nullptr) mover_->end_capture();
   if (phase_ == Phase::measure || phase_ == Phase::capture) active_->drop(Chain::State::fresh);
   active_ = nullptr;
+  mover_ = nullptr;
   phase_ = Phase::outside;
 }
 

@@ -140,7 +140,7 @@ typename HybridLm<T>::Stream HybridLm<T>::layers_forward(Context& context, Strea
     const AnyTensors outputs = run_segment(context, SegmentLevel::layer, concat("layer ", i, " forward"),
                                            std::move(inputs), {}, body);
     stream = {outputs[0].as<T>(), outputs[1].as<T>()};
-    if (context.training()) context.saved.flush();
+    flush_saved(context);
   }
   return stream;
 }
@@ -153,7 +153,7 @@ Tensor<T> HybridLm<T>::layers_backward(Context& context, Tensor<T> d_residual, c
       in.clear();
       return {layer_backward(context, i, std::move(d), sequences)};
     };
-    context.saved.prepare();
+    prepare_saved(context);
     AnyTensors inputs = {d_residual};
     d_residual = {};
     d_residual = run_segment(context, SegmentLevel::layer, concat("layer ", i, " backward"),
@@ -219,7 +219,7 @@ void HybridLm<T>::forward_backward(Context& context, const Tensor<std::int32_t>&
                      " saved tensors of an earlier forward without backward; call SavedTensors::clear()");
   validate("forward_backward", tokens, sequences);
   SegmentPass pass(
-      context.segments, "micro-batch",
+      context, "micro-batch",
       {tokens, labels, sequences.cu_seqlens, sequences.positions, sequences.sequence_of, gradient_scale});
   micro_batch(context,
               {pass.input<std::int32_t>(0),

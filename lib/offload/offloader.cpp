@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "deltaport/core/enqueue.hpp"
 #include "deltaport/core/error.hpp"
+#include "offload/offloader_replay.hpp"
 
 namespace deltaport::offload {
 namespace {
@@ -31,15 +33,15 @@ Offloader::Offloader(Arena& arena, PinnedPool& pool, std::unique_ptr<TransferQue
       pool_(pool),
       queue_(std::move(queue)),
       options_(std::move(options)),
-      schedule_(options_.rules) {
+      pass_(options_.rules) {
   check(options_);
   if (options_.max_inflight == 0) options_.max_inflight = options_.rules.slots;
 }
 
 Offloader::~Offloader() {
   settle();
-  groups_.clear();
-  for (HostMemory& memory : host_) release_host_memory(memory);
+  pass_.groups.clear();
+  host_.clear();
 }
 
 bool Offloader::in_scope(std::string_view name) const {
@@ -57,6 +59,7 @@ std::vector<Offloader::Block> Offloader::movable_blocks(const SavedGroup& group)
     if (block == blocks.end()) {
       Block found;
       found.storage = tensor.storage;
+      found.data = tensor.storage->data();
       found.name = tensor.storage->name();
       found.begin = offset;
       blocks.push_back(std::move(found));
@@ -74,22 +77,26 @@ std::vector<Offloader::Block> Offloader::movable_blocks(const SavedGroup& group)
 
 void Offloader::committed(const SavedGroup& saved) {
   if (!in_scope(saved.name)) return;
-  DELTAPORT_VALIDATE(!backward_, Error, "offload: group '", saved.name, "' is committed while ",
-                     groups_.size(), " groups of the forward before it are still to be taken");
-  Group& group = groups_.emplace_back();
+  DELTAPORT_VALIDATE(!pass_.backward, Error, "offload: group '", saved.name, "' is committed while ",
+                     pass_.groups.size(), " groups of the forward before it are still to be taken");
+  DELTAPORT_VALIDATE(capture_ == nullptr || is_recording(), CaptureError, "offload: group '", saved.name,
+                     "' is saved outside of what is captured, where it cannot be moved");
+  Group& group = pass_.groups.emplace_back();
   group.scope = saved.name;
-  group.layer = layer_;
+  group.layer = pass_.layer;
   std::vector<Block> blocks = movable_blocks(saved);
   if (blocks.empty()) return;
-  const std::size_t position = schedule_.position();
+  const std::size_t position = pass_.schedule.position();
   group.position = position;
-  at_position_.push_back(groups_.size() - 1);
+  pass_.at_position.push_back(pass_.groups.size() - 1);
   GroupShape shape{group.scope, {}};
   for (Block& block : blocks) {
     block.index = shape.bytes.size();
     shape.bytes.push_back(block.bytes);
   }
-  const GroupDecision decision = schedule_.next(shape);
+  const GroupDecision decision = pass_.schedule.next(shape);
+  DELTAPORT_VALIDATE(capture_ == nullptr || pass_.schedule.follows_plan(), CaptureError, "offload: group ",
+                     position, " ('", saved.name, "') of a captured pass is not the one that was planned");
   std::erase_if(blocks, [&](const Block& b) { return decision.shared[b.index]; });
   if (decision.moves && take_host_memory(position, blocks)) {
     group.blocks = std::move(blocks);
@@ -99,9 +106,9 @@ void Offloader::committed(const SavedGroup& saved) {
         saved.tensors[place.tensor].data = nullptr;
       }
     group.where = Where::leaving;
-    leaving_.push_back(position);
-    unsent_.push_back(position);
-    stats_.host_in_use += copied_bytes(group);
+    pass_.leaving.push_back(position);
+    pass_.unsent.push_back(position);
+    pass_.stats.host_in_use += copied_bytes(group);
   }
   if (options_.start == Start::between_layers) return;
   send_unsent();
@@ -110,8 +117,8 @@ void Offloader::committed(const SavedGroup& saved) {
 
 void Offloader::retire_what_is_due() {
   const auto slots = static_cast<std::size_t>(options_.rules.slots);
-  while (!leaving_.empty() && (leaving_.front() + slots < schedule_.position() ||
-                               leaving_.size() > static_cast<std::size_t>(options_.max_inflight)))
+  while (!pass_.leaving.empty() && (pass_.leaving.front() + slots < pass_.schedule.position() ||
+                                    pass_.leaving.size() > static_cast<std::size_t>(options_.max_inflight)))
     retire_oldest();
 }
 
@@ -124,27 +131,16 @@ bool Offloader::take_host_memory(std::size_t position, std::vector<Block>& block
   }
   if (bytes == 0) return false;
   if (host_.size() <= position) host_.resize(position + 1);
-  HostMemory& memory = host_[position];
-  if (memory.bytes == bytes) return true;
-  release_host_memory(memory);
+  std::shared_ptr<HostMemory>& memory = host_[position];
+  if (memory != nullptr && memory->bytes() == bytes) return true;
+  memory.reset();
   try {
-    memory.data = pool_.allocate(blocks.front().name, bytes);
+    memory = std::make_shared<HostMemory>(pool_, *queue_, blocks.front().name, bytes);
   } catch (const OutOfMemory&) {
-    if (schedule_.follows_plan()) throw;
+    if (pass_.schedule.follows_plan()) throw;
     return false;
   }
-  memory.bytes = bytes;
-  stats_.host_reserved += static_cast<std::int64_t>(bytes);
   return true;
-}
-
-void Offloader::release_host_memory(HostMemory& memory) {
-  if (memory.data == nullptr) return;
-  stats_.host_reserved -= static_cast<std::int64_t>(memory.bytes);
-  std::vector<EventPtr> after = {memory.written, memory.read};
-  std::erase(after, nullptr);
-  pool_.release(memory.data, std::move(after));
-  memory = {};
 }
 
 std::int64_t Offloader::copied_bytes(const Group& group) const {
@@ -154,41 +150,43 @@ std::int64_t Offloader::copied_bytes(const Group& group) const {
 }
 
 void Offloader::flush() {
-  ++layer_;
+  ++pass_.layer;
   if (options_.start == Start::at_group) return;
-  send_unsent();
-  retire_what_is_due();
+  log_transfers([this] {
+    send_unsent();
+    retire_what_is_due();
+  });
 }
 
 void Offloader::send_unsent() {
-  for (; !unsent_.empty(); unsent_.pop_front()) send(at(unsent_.front()));
+  for (; !pass_.unsent.empty(); pass_.unsent.pop_front()) send(at(pass_.unsent.front()));
 }
 
 void Offloader::send(Group& group) {
-  HostMemory& memory = host_[*group.position];
+  HostMemory& memory = *host_[*group.position];
   std::vector<Copy> copies;
   for (const Block& block : group.blocks)
-    copies.push_back({memory.data + block.host_offset, block.storage->data() + block.begin, block.bytes});
+    copies.push_back({memory.data() + block.host_offset, block.data + block.begin, block.bytes});
   // What computed the tensors comes first, and whoever still reads this host memory.
   group.copied = memory.written =
       queue_->copy(Direction::to_host, copies, {queue_->mark_compute(), memory.read});
-  ++stats_.groups;
+  ++pass_.stats.groups;
 }
 
 // The blocks return to the arena: whatever is enqueued on the compute stream after the wait may overwrite them.
 void Offloader::retire_oldest() {
-  Group& group = at(leaving_.front());
-  leaving_.pop_front();
+  Group& group = at(pass_.leaving.front());
+  pass_.leaving.pop_front();
   queue_->compute_waits(group.copied);
   group.where = Where::away;
   for (Block& block : group.blocks) {
-    if (block.storage.use_count() == 1) {
-      stats_.freed += static_cast<std::int64_t>(block.storage->bytes());
+    if (block.borrowed || block.storage.use_count() == 1) {
+      pass_.stats.freed += static_cast<std::int64_t>(block.storage->bytes());
       block.storage.reset();
       continue;
     }
-    schedule_.is_shared(*group.position, block.index);
-    stats_.useless += static_cast<std::int64_t>(block.bytes);
+    pass_.schedule.is_shared(*group.position, block.index);
+    pass_.stats.useless += static_cast<std::int64_t>(block.bytes);
     const std::string note =
         concat("offload: ", block.bytes, " bytes of '", block.name, "' (group ", group.scope,
                ") were copied to the host, but somebody else keeps them on the device; they stay there from "

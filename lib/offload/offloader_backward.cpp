@@ -10,21 +10,26 @@ namespace deltaport::offload {
 
 // A layer's groups first, then those of the layer below, which have this layer's backward to arrive.
 void Offloader::prepare() {
-  if (options_.start == Start::at_group || groups_.empty()) return;
-  if (!backward_) end_forward();
-  const std::size_t layer = groups_.back().layer;
+  if (options_.start == Start::between_layers) log_transfers([this] { prepare_layer(); });
+}
+
+void Offloader::prepare_layer() {
+  if (pass_.groups.empty()) return;
+  if (!pass_.backward) end_forward();
+  const std::size_t layer = pass_.groups.back().layer;
   const std::size_t next = layer - std::min<std::size_t>(layer, 1);
-  for (std::size_t i = groups_.size(); i-- > 0 && groups_[i].layer >= next;)
-    if (groups_[i].where == Where::away) fetch(groups_[i]);
-  for (std::size_t i = groups_.size(); i-- > 0 && groups_[i].layer == layer;) await(groups_[i]);
+  for (std::size_t i = pass_.groups.size(); i-- > 0 && pass_.groups[i].layer >= next;)
+    if (pass_.groups[i].where == Where::away) fetch(pass_.groups[i]);
+  for (std::size_t i = pass_.groups.size(); i-- > 0 && pass_.groups[i].layer == layer;)
+    await(pass_.groups[i]);
 }
 
 void Offloader::before_take(const SavedGroup& saved) {
   if (!in_scope(saved.name)) return;
-  DELTAPORT_VALIDATE(!groups_.empty(), Error, "offload: group '", saved.name,
+  DELTAPORT_VALIDATE(!pass_.groups.empty(), Error, "offload: group '", saved.name,
                      "' is taken, but was committed to somebody else");
-  if (!backward_) end_forward();
-  Group& group = groups_.back();
+  if (!pass_.backward) end_forward();
+  Group& group = pass_.groups.back();
   if (group.position) {
     // First what is needed now, then what is needed next: copies to the device are done in this order.
     if (group.where == Where::away) fetch(group);
@@ -36,27 +41,28 @@ void Offloader::before_take(const SavedGroup& saved) {
     }
     await(group);
     put_back(group, saved);
-    at_position_.pop_back();
+    pass_.at_position.pop_back();
   }
-  groups_.pop_back();
-  if (groups_.empty()) end_pass();
+  pass_.groups.pop_back();
+  if (pass_.groups.empty()) end_pass();
 }
 
 void Offloader::end_forward() {
-  backward_ = true;
+  pass_.backward = true;
   send_unsent();
-  if (schedule_.position() > 0) plan_is_new_ = schedule_.end_forward();
+  if (pass_.schedule.position() > 0) plan_is_new_ = pass_.schedule.end_forward();
 }
 
 // The arena's blocks may be in use by what was enqueued before, and the host memory may still be written.
 void Offloader::fetch(Group& group) {
-  HostMemory& memory = host_[*group.position];
+  HostMemory& memory = *host_[*group.position];
   std::vector<Copy> copies;
   for (Block& block : group.blocks) {
     if (block.storage != nullptr) continue;  // somebody else kept it
     block.storage = arena_.allocate(block.name, block.bytes);
+    block.data = block.storage->data();
     for (Block::Place& place : block.tensors) place.offset -= block.begin;
-    copies.push_back({block.storage->data(), memory.data + block.host_offset, block.bytes});
+    copies.push_back({block.data, memory.data() + block.host_offset, block.bytes});
   }
   group.fetched = memory.read =
       queue_->copy(Direction::to_device, copies, {queue_->mark_compute(), group.copied});
@@ -68,32 +74,33 @@ void Offloader::await(Group& group) {
   if (group.where == Where::leaving) {
     // Never left: backward may overwrite it once the copy has read it.
     queue_->compute_waits(group.copied);
-    std::erase(leaving_, *group.position);
+    std::erase(pass_.leaving, *group.position);
   } else {
     queue_->compute_waits(group.fetched);
   }
   group.where = Where::here;
-  stats_.host_in_use -= copied_bytes(group);
+  pass_.stats.host_in_use -= copied_bytes(group);
 }
 
 void Offloader::put_back(const Group& group, const SavedGroup& saved) const {
   for (const Block& block : group.blocks)
     for (const Block::Place& place : block.tensors) {
       saved.tensors[place.tensor].storage = block.storage;
-      saved.tensors[place.tensor].data = block.storage->data() + place.offset;
+      saved.tensors[place.tensor].data = block.data + place.offset;
     }
 }
 
 void Offloader::end_pass() {
-  backward_ = false;
-  layer_ = 0;
-  at_position_.clear();
-  leaving_.clear();
-  unsent_.clear();
+  pass_.backward = false;
+  pass_.layer = 0;
+  pass_.at_position.clear();
+  pass_.leaving.clear();
+  pass_.unsent.clear();
   if (!std::exchange(plan_is_new_, false)) return;
-  const auto& plan = schedule_.plan();
+  ++plan_version_;
+  const auto& plan = pass_.schedule.plan();
   for (std::size_t i = 0; i < host_.size(); ++i)
-    if (i >= plan.size() || !plan[i].moves) release_host_memory(host_[i]);
+    if (i >= plan.size() || !plan[i].moves) host_[i].reset();
   host_.resize(std::min(host_.size(), plan.size()));
   pool_.trim();
   check_plan();
@@ -101,7 +108,7 @@ void Offloader::end_pass() {
 
 void Offloader::check_plan() const {
   std::size_t needed = 0, moving = 0;
-  for (const Schedule::Planned& group : schedule_.plan()) {
+  for (const Schedule::Planned& group : pass_.schedule.plan()) {
     needed += group.moved_bytes();
     moving += group.moves ? 1 : 0;
   }
@@ -115,29 +122,23 @@ void Offloader::check_plan() const {
 
 // Without a backward, nothing was learnt. The blocks return to the arena, so the compute stream has to wait.
 void Offloader::dropped() {
-  unsent_.clear();
-  for (Group& group : groups_) {
-    if (group.where != Where::here) stats_.host_in_use -= copied_bytes(group);
+  pass_.unsent.clear();
+  for (Group& group : pass_.groups) {
+    if (group.where != Where::here) pass_.stats.host_in_use -= copied_bytes(group);
     queue_->compute_waits(group.copied);
     queue_->compute_waits(group.fetched);
   }
-  groups_.clear();
-  schedule_.forget();
+  pass_.groups.clear();
+  pass_.schedule.forget();
   end_pass();
 }
 
-void Offloader::settle() noexcept {
-  queue_->drain();
-  for (HostMemory& memory : host_) memory.written = memory.read = nullptr;
-  for (Group& group : groups_) group.copied = group.fetched = nullptr;
-}
-
 OffloadStats Offloader::take_stats() {
-  stats_.transfers = queue_->take_stats();
-  const OffloadStats result = stats_;
-  stats_ = {};
-  stats_.host_in_use = result.host_in_use;
-  stats_.host_reserved = result.host_reserved;
+  OffloadStats result = std::exchange(pass_.stats, {});
+  pass_.stats.host_in_use = result.host_in_use;
+  result.transfers = queue_->take_stats();
+  for (const auto& memory : host_)
+    if (memory != nullptr) result.host_reserved += static_cast<std::int64_t>(memory->bytes());
   return result;
 }
 

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "deltaport/core/enqueue.hpp"
+
 namespace deltaport::offload {
 namespace {
 
@@ -38,7 +40,7 @@ EventPtr latest(const EventPtr& event) {
 }  // namespace
 
 void TransferQueue::perform(std::function<void()> operation) {
-  operation();
+  enqueue("deltaport: transfer", operation);
   if (log_ != nullptr) log_->operations_.push_back(std::move(operation));
 }
 
@@ -62,16 +64,23 @@ EventPtr TransferQueue::copy(Direction direction, std::vector<Copy> copies, std:
     for (const EventPtr& event : after)
       if (EventPtr found = latest(event)) now.push_back(std::move(found));
     result->set(do_copy(direction, copies, now));
-    for (const Copy& c : copies) bytes_[static_cast<int>(direction)] += static_cast<std::int64_t>(c.bytes);
+    std::int64_t& counted = direction == Direction::to_host ? bytes_.to_host : bytes_.to_device;
+    for (const Copy& c : copies) counted += static_cast<std::int64_t>(c.bytes);
   });
   return result;
 }
 
 TransferStats TransferQueue::take_stats() {
   TransferStats stats = take_seconds();
-  stats.to_host_bytes = std::exchange(bytes_[static_cast<int>(Direction::to_host)], 0);
-  stats.to_device_bytes = std::exchange(bytes_[static_cast<int>(Direction::to_device)], 0);
+  stats.to_host_bytes = bytes_.to_host;
+  stats.to_device_bytes = bytes_.to_device;
+  bytes_ = {};
   return stats;
+}
+
+void TransferQueue::count(const TransferBytes& bytes) {
+  bytes_.to_host += bytes.to_host;
+  bytes_.to_device += bytes.to_device;
 }
 
 }  // namespace deltaport::offload

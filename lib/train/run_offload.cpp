@@ -27,14 +27,23 @@ std::string mib(std::int64_t bytes) {
   return train::formatted("%.1f MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
-offload::OffloaderOptions options_of(const OffloadConfig& config) {
+offload::OffloaderOptions options_of(const OffloadConfig& config, GraphScope graphs) {
   offload::OffloaderOptions options;
   for (const OffloadScope scope : config.scopes) options.scopes.emplace_back(name_of(scope));
   options.rules = {config.fraction, config.keep_last, config.slots};
   options.min_tensor_elements = config.min_tensor_elements;
   options.max_inflight = config.max_inflight;
-  options.start = config.delayed ? offload::Start::between_layers : offload::Start::at_group;
+  // Between captured layers is the only place for transfers; a step's graph holds them wherever they are.
+  const bool delayed = config.delayed || graphs == GraphScope::attention || graphs == GraphScope::layer;
+  options.start = delayed ? offload::Start::between_layers : offload::Start::at_group;
   return options;
+}
+
+std::string times(const OffloadMetrics& m) {
+  if (m.to_host_bytes > 0 && m.to_host_seconds + m.to_device_seconds == 0.0)
+    return "inside a captured step, which has no times of its own";
+  return concat("stall ", train::step_time(m.stall_seconds), ", overlap ",
+                train::formatted("%.1f%%", 100.0 * m.overlap()));
 }
 
 std::int64_t moving_groups(const offload::Schedule& schedule) {
@@ -65,7 +74,8 @@ std::string block_summary(const std::vector<ArenaBlock>& blocks, std::size_t nam
   return text;
 }
 
-RunOffload::RunOffload(const Communicator& communicator, Runtime& runtime, const OffloadConfig& config)
+RunOffload::RunOffload(const Communicator& communicator, Runtime& runtime, const OffloadConfig& config,
+                       GraphScope graphs)
     : communicator_(communicator), runtime_(runtime), config_(config) {
   offload::PinnedPoolOptions pool;
   // Groups are large and get slabs of their own size; little ones shall not lock much more than they need.
@@ -75,7 +85,7 @@ RunOffload::RunOffload(const Communicator& communicator, Runtime& runtime, const
   pool_ = std::make_unique<offload::PinnedPool>(
       offload::make_numa_slab_source({own_device(), config.strict_numa}), pool);
   offloader_ = std::make_unique<offload::Offloader>(
-      runtime.arena(), *pool_, offload::make_transfer_queue(runtime.compute()), options_of(config));
+      runtime.arena(), *pool_, offload::make_transfer_queue(runtime.compute()), options_of(config, graphs));
 }
 
 std::string RunOffload::description() const {
@@ -158,10 +168,9 @@ std::string RunOffload::summary(const OffloadMetrics& m) const {
   const offload::Schedule& schedule = offloader_->schedule();
   return concat("offload: ", moving_groups(schedule), " of ", schedule.plan().size(),
                 " groups move; per step ", mib(m.to_host_bytes), " to the host and ", mib(m.to_device_bytes),
-                " back, stall ", train::step_time(m.stall_seconds), ", overlap ",
-                train::formatted("%.1f%%", 100.0 * m.overlap()), "; ", mib(m.pinned_bytes),
-                " of host memory; device peak ", mib(m.peak_allocated_bytes), " allocated, ",
-                mib(m.peak_reserved_bytes), " reserved: ", m.peak_blocks);
+                " back, ", times(m), "; ", mib(m.pinned_bytes), " of host memory; device peak ",
+                mib(m.peak_allocated_bytes), " allocated, ", mib(m.peak_reserved_bytes),
+                " reserved: ", m.peak_blocks);
 }
 
 }  // namespace deltaport

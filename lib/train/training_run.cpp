@@ -111,7 +111,9 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   const graph::Options graphs = graph_options(config);
   if (graphs.scope != graph::Scope::none) graphs_ = std::make_unique<graph::GraphSegments>(runtime, graphs);
   if (!config.offload.enabled) return;
-  communicator.agree([&] { offload_ = std::make_unique<RunOffload>(communicator, runtime, config.offload); });
+  communicator.agree([&] {
+    offload_ = std::make_unique<RunOffload>(communicator, runtime, config.offload, config.graph.scope);
+  });
   saved_.set_mover(&offload_->mover());
 }
 
@@ -173,7 +175,7 @@ template <class T>
 Tensor<double> TrainingRun<T>::update(double lr) {
   optimizer_->set_rate(runtime_, lr);
   Context context{runtime_, saved_, Mode::train, graphs_.get()};
-  SegmentPass pass(graphs_.get(), "update", {});
+  SegmentPass pass(context, "update", {});
   const auto& gradients = model_->parameters().flat_gradients();
   const auto body = [&](const AnyTensors&) -> AnyTensors {
     const Tensor<double> norm = global_norm(runtime_, gradients);

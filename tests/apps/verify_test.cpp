@@ -27,13 +27,14 @@ class VerifyCommand : public ::testing::Test {
 };
 
 TEST_F(VerifyCommand, EveryArmGivesTheSameBits) {
-  const Outcome outcome = verify("--steps 3");
+  const Outcome outcome = verify("--steps 4");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
   for (const std::string& text :
-       {row("eager, once more", 3), row("offload", 3), row("offload between layers", 3),
-        row("graph attention", 3), row("graph layer", 3), row("graph step", 3), std::string("  graph step: "),
-        std::string(" bytes to the host, "),
-        std::string("all 6 arms give the bits of the eager run over 3 steps")})
+       {row("eager, once more", 4), row("offload", 4), row("offload between layers", 4),
+        row("graph attention", 4), row("graph layer", 4), row("graph step", 4), std::string("  graph step: "),
+        row("graph attention+offload", 4), row("graph layer+offload", 4), row("graph step+offload", 4),
+        std::string("  graph step+offload: "), std::string(" bytes to the host, "),
+        std::string("all 9 arms give the bits of the eager run over 4 steps")})
     EXPECT_TRUE(has(outcome.text, text)) << text << "\n" << outcome.text;
   // Nothing is written.
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
@@ -58,8 +59,16 @@ TEST_F(VerifyCommand, AnArmThatMovesNothingShowsNothing) {
 }
 
 TEST_F(VerifyCommand, OtherImplementationsMayBeAskedFor) {
-  const Outcome outcome = verify("--steps 2 --also train.loss_chunk_tokens=1Ki --also eval.batches=1");
+  const Outcome outcome = verify("--steps 4 --also train.loss_chunk_tokens=1Ki --also eval.batches=1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "all 11 arms")) << outcome.text;
+}
+
+TEST_F(VerifyCommand, CapturedMixersDoNotMoveTheMlp) {
+  const Outcome outcome = verify("--steps 4 --offload.scopes=[mlp]");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_FALSE(has(outcome.text, "graph attention+offload")) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, row("graph layer+offload", 4))) << outcome.text;
   EXPECT_TRUE(has(outcome.text, "all 8 arms")) << outcome.text;
 }
 

@@ -105,6 +105,19 @@ TEST(Rules, OffloadScopesExistOnceAndInTheModel) {
   EXPECT_NO_THROW(load_arguments({"--model.layer_pattern=[attention]"}));  // not enabled
 }
 
+TEST(Rules, OffloadGoesWithEveryGraphScopeButForTheMlpBetweenMixers) {
+  const auto with = [](const char* graph, const char* scopes) {
+    return std::vector<std::string>{"--offload.enabled=true", concat("--graph.scope=", graph),
+                                    concat("--offload.scopes=[", scopes, "]")};
+  };
+  for (const char* graph : {"attention", "layer", "step"})
+    EXPECT_NO_THROW(load_arguments(with(graph, "gdn_core_attn, norm_out")));
+  for (const char* graph : {"none", "layer", "step"})
+    EXPECT_NO_THROW(load_arguments(with(graph, "gdn_core_attn, mlp")));
+  EXPECT_TRUE(has(argument_report(with("attention", "gdn_core_attn, mlp")),
+                  "'offload.scopes' lists mlp, which graph.scope = attention leaves out"));
+}
+
 // Recomputing whole layers leaves nothing to move; there is no such key, so nobody can ask for both.
 TEST(Rules, FullRecomputeIsRefused) {
   EXPECT_TRUE(has(argument_report({"--recompute=full", "--offload.enabled=true"}), "recompute"));

@@ -40,9 +40,9 @@ class GraphSegmentsTest : public ::testing::Test {
   void pass(GraphSegments& graphs, const std::vector<double>& x, double shift, const Tensor<double>& total) {
     const auto host_x = numbers(x), host_shift = numbers({shift});
     SavedTensors saved;
-    SegmentPass p(&graphs, "test", {host_x, host_shift});
-    const auto input = p.input<double>(0), s = p.input<double>(1);
     Context context{runtime, saved, Mode::train, &graphs};
+    SegmentPass p(context, "test", {host_x, host_shift});
+    const auto input = p.input<double>(0), s = p.input<double>(1);
     AnyTensors y =
         run_segment(context, SegmentLevel::layer, "first", {input}, {}, [&](AnyTensors in) -> AnyTensors {
           ++bodies;
@@ -236,16 +236,18 @@ TEST_F(GraphSegmentsTest, ReplaysRefuseOtherWork) {
             }).find("comes to segment 'another' where it captured 'second'"),
             std::string::npos);
   second = "second";
+  SavedTensors saved;
+  Context context{runtime, saved, Mode::train, &graphs};
   EXPECT_NE(message([&] {
               const auto x = numbers({1}), s = numbers({1});
-              SegmentPass p(&graphs, "test", {x, s});
+              SegmentPass p(context, "test", {x, s});
               p.end();
             }).find("ended before segment 'first'"),
             std::string::npos);
   EXPECT_NE(message([&] {
               const auto x = numbers({1}), s = numbers({1});
-              const SegmentPass p(&graphs, "test", {x, s});
-              SegmentPass(&graphs, "test", {x, s});
+              const SegmentPass p(context, "test", {x, s});
+              SegmentPass(context, "test", {x, s});
             }).find("begins inside a pass"),
             std::string::npos);
   set_zero(runtime.compute(), total);

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "deltaport/graph/graph_segments.hpp"
+#include "deltaport/offload/offloader.hpp"
 #include "deltaport/optim/adamw.hpp"
 #include "deltaport/optim/global_norm.hpp"
 #include "model/small_lm.hpp"
@@ -21,6 +23,7 @@ struct Arm {
   bool packed = true;
   bool evaluate = false;  ///< before the first step and between steps
   bool poison = true;     ///< of every new block: reads of memory that nothing wrote show
+  std::optional<offload::OffloaderOptions> offload;
 
   /// Boundaries differ from one micro-batch to the next; the number of tokens and of documents does not.
   Documents documents(int step, int micro) const {
@@ -36,6 +39,24 @@ struct Trace {
   std::vector<double> losses, norms, evaluations;
   std::vector<std::vector<float>> gradients, weights, exp_avg, exp_avg_sq;
   graph::Stats stats;
+  std::vector<offload::OffloadStats> moved;  ///< of each step
+  std::vector<std::string> notes;
+};
+
+/// Saved tensors of a run that may go to the host.
+struct Movers {
+  Movers(Runtime& runtime, SavedTensors& saved, const offload::OffloaderOptions& options)
+      : pool(offload::make_numa_slab_source({}), small_slabs()),
+        offloader(runtime.arena(), pool, offload::make_transfer_queue(runtime.compute()), options) {
+    saved.set_mover(&offloader);
+  }
+  static offload::PinnedPoolOptions small_slabs() {
+    offload::PinnedPoolOptions options;
+    options.slab_bytes = std::size_t{1} << 20;
+    return options;
+  }
+  offload::PinnedPool pool;
+  offload::Offloader offloader;
 };
 
 inline Trace run(const Arm& arm) {
@@ -47,9 +68,11 @@ inline Trace run(const Arm& arm) {
   AdamW<float> adamw(runtime, parameters, optimizer, 1.0);
   const auto loss = runtime.allocate_zero<double>("loss", Shape{1});
   const auto scale = runtime.allocate_zero<double>("scale", Shape{1});
+  SavedTensors saved;
+  std::optional<Movers> movers;
+  if (arm.offload) movers.emplace(runtime, saved, *arm.offload);
   graph::GraphSegments graphs(runtime, arm.graphs);
   Trace trace;
-  SavedTensors saved;
   Context train{runtime, saved, Mode::train, &graphs}, evaluate{runtime, saved, Mode::evaluate, &graphs};
   const auto evaluation = [&] {
     const DeviceDocuments d(runtime, Documents({0, 33, 70}, arm.model.vocab_size, 999));
@@ -75,9 +98,11 @@ inline Trace run(const Arm& arm) {
     trace.weights.push_back(to_vector(runtime.compute(), parameters.flat_values()));
     trace.exp_avg.push_back(to_vector(runtime.compute(), adamw.exp_avg()));
     trace.exp_avg_sq.push_back(to_vector(runtime.compute(), adamw.exp_avg_sq()));
+    if (movers) trace.moved.push_back(movers->offloader.take_stats());
     if (arm.evaluate) evaluation();
   }
   trace.stats = graphs.stats();
+  trace.notes = graphs.take_notes();
   return trace;
 }
 

@@ -81,7 +81,7 @@ TEST_P(Ordering, TransfersBetweenLayersCanBeReplayed) {
   options.start = Start::between_layers;
   SavedLayers layers(options, device_of(late));
   layers.passes(2, 8);
-  layers.recorded_pass(8);
+  layers.captured_pass(8);
   const std::int64_t planned = (8 - slots) * static_cast<std::int64_t>(SavedLayers::bytes);
   layers.offloader().take_stats();
   for (const float shift : {1000.0F, 2000.0F, 0.5F}) {

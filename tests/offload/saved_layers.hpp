@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "deltaport/core/enqueue.hpp"
 #include "offload/movers.hpp"
 #include "offload/simulated_device.hpp"
 
@@ -28,17 +30,19 @@ class SavedLayers {
   void forward(int layers) {
     ++pass_;
     for (int i = 0; i < layers; ++i) {
-      saved_.open("scope");
-      saved_.save(filled(value(i)));
-      saved_.commit();
-      use_scratch();
-      between_layers([this] { saved_.flush(); });
+      layer([&] {
+        saved_.open("scope");
+        saved_.save(filled(value(i)));
+        saved_.commit();
+        use_scratch();
+      });
+      between_layers([this] { offloader_->flush(); });
     }
   }
   /// Backward of all layers but the first `rest`.
   void backward(int layers, int rest = 0) {
     for (int i = layers; i-- > rest;) {
-      between_layers([this] { saved_.prepare(); });
+      between_layers([this] { offloader_->prepare(); });
       const auto x = saved_.take<float>();
       launch([this, data = x.data(), expected = value(i)] {
         right_ &= std::all_of(data, data + elements, [&](float v) { return v == expected + shift_; });
@@ -55,16 +59,20 @@ class SavedLayers {
     }
   }
   /// One pass, whose kernels and transfers can be run again.
-  void recorded_pass(int layers) {
+  void captured_pass(int layers) {
+    device_->finish();
+    offloader_->begin_capture(SavedMover::Captured::stretches);
     recording_ = true;
     passes(1, layers);
     recording_ = false;
+    moved_ = offloader_->end_capture();
   }
-  /// The recorded pass with other values, as graphs are replayed: neither saved tensors nor the offloader take part.
+  /// The captured pass with other values, as graphs are replayed: neither saved tensors nor the offloader take part.
   void replay(float shift) {
     device_->finish();
     shift_ = shift;
     for (const auto& operation : script_) operation();
+    moved_->replayed();
   }
   /// Whether backward has seen what forward saved.
   bool right() {
@@ -87,13 +95,21 @@ class SavedLayers {
     device_->launch(kernel);
     if (recording_) script_.push_back([this, kernel] { device_->launch(kernel); });
   }
+  // Captured layers run inside a recording; here kernels are kept by launch().
+  template <class Body>
+  void layer(const Body& body) {
+    struct : Recorder {
+      void begin(const char*) override {}
+      void keep(std::function<void()>) override {}
+    } recorder;
+    std::optional<RecordingScope> scope;
+    if (recording_) scope.emplace(recorder);
+    body();
+  }
   template <class Call>
   void between_layers(const Call& call) {
-    TransferLog log;
-    offloader_->record(&log);
     call();
-    offloader_->record(nullptr);
-    if (recording_) script_.push_back([log] { log.replay(); });
+    if (recording_) script_.push_back([this, n = between_++] { moved_->between(n); });
   }
   float value(int layer) const { return static_cast<float>(100 * pass_ + layer + 1); }
   void use_scratch() {
@@ -107,6 +123,8 @@ class SavedLayers {
   std::unique_ptr<Offloader> offloader_;
   SavedTensors saved_;
   std::vector<std::function<void()>> script_;
+  std::unique_ptr<MovedPass> moved_;
+  std::size_t between_ = 0;
   bool recording_ = false;
   float shift_ = 0.0F;
   bool right_ = true;

@@ -20,6 +20,7 @@ struct Outcome {
 struct Trained {
   Outcome outcome;
   OffloadMetrics metrics;  // of all steps
+  std::int64_t launches = 0;
 };
 
 Trained train(const RunConfig& config, std::int64_t steps) {
@@ -36,6 +37,7 @@ Trained train(const RunConfig& config, std::int64_t steps) {
   run.outcome.weights = to_vector(runtime.compute(), parameters.flat_values());
   run.outcome.moments = to_vector(runtime.compute(), training.optimizer().exp_avg_sq());
   if (RunOffload* offload = training.offload()) run.metrics = offload->take_metrics(steps, 1.0);
+  if (graph::GraphSegments* graphs = training.graphs()) run.launches = graphs->stats().launches;
   return run;
 }
 
@@ -118,6 +120,30 @@ TEST_P(OffloadMatrix, OtherWaysToMoveGiveTheSameBits) {
     const Trained moved = train(config(overrides), 2);
     EXPECT_TRUE(moved.outcome == plain.outcome) << way.back();
     EXPECT_GT(moved.metrics.to_device_bytes, 0) << way.back();
+  }
+}
+
+// The same in captured graphs: what moves is what moves without them.
+TEST_P(OffloadMatrix, CapturedGraphsGiveTheSameBits) {
+  constexpr std::int64_t steps = 4;
+  const Trained plain = train(config({}), steps);
+  for (const char* fraction : {"0.5", "1.0"}) {
+    const std::vector<std::string> moving = {
+        "--offload.enabled=true", "--offload.slots=1", "--offload.min_tensor_elements=1",
+        concat("--offload.fraction=", fraction), "--offload.scopes=[gdn_core_attn, norm_out, attn_core]"};
+    const Trained eager = train(config(moving), steps);
+    for (const char* scope : {"attention", "layer", "step"}) {
+      SCOPED_TRACE(concat(scope, " ", fraction));
+      std::vector<std::string> overrides = moving;
+      overrides.push_back(concat("--graph.scope=", scope));
+      const Trained graph = train(config(overrides), steps);
+      EXPECT_TRUE(graph.outcome == plain.outcome);
+      EXPECT_GT(graph.launches, 0);
+      EXPECT_EQ(graph.metrics.to_host_bytes, eager.metrics.to_host_bytes);
+      EXPECT_EQ(graph.metrics.to_device_bytes, eager.metrics.to_device_bytes);
+      EXPECT_EQ(graph.metrics.groups, eager.metrics.groups);
+      EXPECT_EQ(graph.metrics.useless_bytes, 0);
+    }
   }
 }
 

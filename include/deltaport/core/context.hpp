@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,34 +35,8 @@ struct AnyTensor {
   }
 };
 
-/// The tensors of one committed group, in the order of their saves; some may be empty.
-struct SavedGroup {
-  std::string_view name;
-  std::span<AnyTensor> tensors;
-};
-
-/// May take the memory of committed groups away, and must bring it back before its tensors are taken. It replaces
-/// `storage` and `data` of a group's tensors. Called from the thread that enqueues.
-class SavedMover {
- public:
-  SavedMover() = default;
-  virtual ~SavedMover() = default;
-  SavedMover(const SavedMover&) = delete;
-  SavedMover& operator=(const SavedMover&) = delete;
-
-  /// A group of at least one tensor was committed. Work that is enqueued later may still read its tensors, as long as
-  /// somebody else owns them too.
-  virtual void committed(const SavedGroup& group) = 0;
-  /// The first tensor of the group is about to be taken: all of them must be there, in stream order of the compute
-  /// stream. Groups come in the reverse order of their commits.
-  virtual void before_take(const SavedGroup& group) = 0;
-  /// A layer's forward has been enqueued: a good point to start what was put off.
-  virtual void flush() = 0;
-  /// A layer's backward is about to be enqueued.
-  virtual void prepare() = 0;
-  /// All groups are dropped without being taken.
-  virtual void dropped() = 0;
-};
+struct SavedGroup;
+class SavedMover;  // saved_mover.hpp
 
 /// What forward keeps for backward. Last in, first out: a layer's backward takes its tensors in the reverse
 /// order of its forward's saves. Tensors saved between open() and commit() form a named group (scope) such as
@@ -73,16 +46,12 @@ class SavedTensors {
  public:
   /// `mover` must outlive this; nullptr for none. Throws Error unless empty().
   void set_mover(SavedMover* mover);
+  SavedMover* mover() const { return mover_; }
 
   /// Begins a group. Groups do not nest (throws Error).
   void open(std::string_view group);
   /// Ends the open group.
   void commit();
-  /// Tells the mover that a layer's forward has been enqueued, or that its backward will be. Between these calls a mover
-  /// that was told to hold back does nothing to any stream.
-  void flush();
-  void prepare();
-
   template <class T>
   void save(const Tensor<T>& x) {
     tensors_.emplace_back(x);

@@ -52,17 +52,25 @@ class Chain;
 /// each other, so other passes and other input shapes use the same block; where one needs a larger one, it is replaced
 /// and what was captured in the old one is captured again when it is next needed.
 ///
-/// Inputs of a segment that are not in the region are copied there, before a replay as well. Not thread-safe. Destroy
-/// before the runtime.
+/// Inputs of a segment that are not in the region are copied there, before a replay as well.
+///
+/// A mover of saved tensors takes their memory from the region and gives it back there: in the graph itself where whole
+/// passes are captured, else between the segments, where each replay has it do the same again. A pass is captured once
+/// the mover's plan stays as it is; another plan has the pass measured anew. With Scope::attention, groups that are saved
+/// outside of token mixers must not move.
+///
+/// Not thread-safe. Destroy before the runtime and the mover.
 class GraphSegments final : public Segments {
  public:
   /// Throws ConfigError as check_options() does.
   GraphSegments(Runtime& runtime, const Options& options);
   ~GraphSegments() override;
 
-  AnyTensors begin(const std::string& pass, const AnyTensors& inputs) override;
+  AnyTensors begin(const std::string& pass, const AnyTensors& inputs, const SavedTensors& saved) override;
   AnyTensors run(SegmentLevel level, const std::string& name, AnyTensors inputs,
                  const AnyTensors& accumulated, SavedTensors& saved, const SegmentBody& body) override;
+  void flush(SavedMover& mover) override;
+  void prepare(SavedMover& mover) override;
   void end() override;
   void abandon() noexcept override;
 
@@ -83,6 +91,10 @@ class GraphSegments final : public Segments {
   const std::shared_ptr<Storage>& memory_of(std::size_t bytes);
   Chain* chain_for(const std::string& pass, const AnyTensors& inputs);
   Phase phase_of(const Chain& chain) const;
+  std::uint64_t plan() const;
+  AnyTensors begin_capturing(const AnyTensors& inputs);
+  void between(SavedMover& mover, void (SavedMover::*action)());
+  void fall_back(const std::string& note);
   AnyTensors capture(const std::string& name, AnyTensors inputs, const AnyTensors& accumulated,
                      SavedTensors& saved, const SegmentBody& body);
 
@@ -91,6 +103,8 @@ class GraphSegments final : public Segments {
   std::map<std::string, std::unique_ptr<Chain>> chains_;  // by pass and shapes
   std::shared_ptr<Storage> memory_;
   Chain* active_ = nullptr;
+  SavedMover* mover_ = nullptr;  // of the active pass
+  std::uint64_t plan_ = 0;       // the mover's, at its beginning
   Phase phase_ = Phase::outside;
   std::int64_t steps_ = 0;
   std::int64_t launches_ = 0;

@@ -22,6 +22,11 @@ struct Copy {
   std::size_t bytes;
 };
 
+struct TransferBytes {
+  std::int64_t to_host = 0;
+  std::int64_t to_device = 0;
+};
+
 /// Since the last call. Copies count from their start, waits not included.
 struct TransferStats {
   std::int64_t to_host_bytes = 0;
@@ -32,7 +37,8 @@ struct TransferStats {
 };
 
 /// What was asked of a queue while it recorded, to be asked again with the same memory: between the replays of captured
-/// graphs, where the program that asked does not run.
+/// graphs, where the program that asked does not run. Not to be mixed up with transfers inside a captured stretch of
+/// work: those become part of it (enqueue.hpp), on CUDA as nodes, and must be waited for by the compute stream in it.
 class TransferLog {
  public:
   void replay() const {
@@ -67,6 +73,11 @@ class TransferQueue {
   /// stands for the latest replay. `log` must not be replayed after the queue is gone.
   void record(TransferLog* log) { log_ = log; }
 
+  /// Bytes of all copies so far, since the last take_stats(); those of a CUDA graph count once, at its capture.
+  TransferBytes bytes() const { return bytes_; }
+  /// Adds copies that a replayed graph made.
+  void count(const TransferBytes& bytes);
+
   /// Waits for all copies that a compute_waits() waited for.
   TransferStats take_stats();
   /// Returns when all copies are done.
@@ -85,7 +96,7 @@ class TransferQueue {
   void perform(std::function<void()> operation);
 
   TransferLog* log_ = nullptr;
-  std::int64_t bytes_[2] = {};  // by direction
+  TransferBytes bytes_;
 };
 
 /// The queue of this build beside `compute`.

@@ -23,7 +23,8 @@ class RunOffload {
  public:
   /// Takes one page of the pool's memory, the rest during the first forward. Throws OutOfMemory when offload.pinned_limit
   /// is more than the machine leaves, Error for offload.strict_numa that cannot be met.
-  RunOffload(const Communicator& communicator, Runtime& runtime, const OffloadConfig& config);
+  RunOffload(const Communicator& communicator, Runtime& runtime, const OffloadConfig& config,
+             GraphScope graphs = GraphScope::none);
 
   SavedMover& mover() { return *offloader_; }
   const offload::Offloader& offloader() const { return *offloader_; }
