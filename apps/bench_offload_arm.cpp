@@ -14,8 +14,9 @@
 namespace deltaport::app {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadArm, on, allocated_bytes, reserved_bytes, driver_used_bytes,
-                                   pinned_bytes, to_host_bytes, to_device_bytes, stall_seconds, copy_seconds,
-                                   overlap, step_seconds, loss_hex, peak_blocks)
+                                   pinned_bytes, to_host_bytes, to_device_bytes, stall_seconds,
+                                   to_host_stall_seconds, copy_seconds, overlap, step_seconds, loss_hex,
+                                   peak_blocks)
 
 namespace {
 
@@ -55,6 +56,7 @@ OffloadArm measure(Session& session, const LoadedConfig& loaded, std::int64_t wa
     arm.to_host_bytes = std::max(arm.to_host_bytes, metrics.to_host_bytes);
     arm.to_device_bytes = std::max(arm.to_device_bytes, metrics.to_device_bytes);
     arm.stall_seconds += metrics.stall_seconds / static_cast<double>(steps);
+    arm.to_host_stall_seconds += metrics.to_host_stall_seconds / static_cast<double>(steps);
     arm.copy_seconds += (metrics.to_host_seconds + metrics.to_device_seconds) / static_cast<double>(steps);
   }
   if (arm.copy_seconds > 0.0) arm.overlap = std::clamp(1.0 - arm.stall_seconds / arm.copy_seconds, 0.0, 1.0);
@@ -125,11 +127,12 @@ std::string offload_table(const std::vector<OffloadPair>& pairs) {
                                      last.on.median_step_seconds() * 1e3));
   out += row("change, median [range]", format("%+.2f %% [%+.2f, %+.2f] of %zu pairs", 100 * median(changes),
                                               100 * *least, 100 * *most, pairs.size()));
-  out += row("stall per step, ms",
-             last.on.copy_seconds > 0.0
-                 ? format("%.3f of %.3f copying, overlap %.1f %%", last.on.stall_seconds * 1e3,
-                          last.on.copy_seconds * 1e3, 100 * last.on.overlap)
-                 : std::string("not known inside a captured step"));
+  out +=
+      row("stall per step, ms", last.on.copy_seconds > 0.0
+                                    ? format("%.3f (%.3f for the host) of %.3f copying, overlap %.1f %%",
+                                             last.on.stall_seconds * 1e3, last.on.to_host_stall_seconds * 1e3,
+                                             last.on.copy_seconds * 1e3, 100 * last.on.overlap)
+                                    : std::string("not known inside a captured step"));
   out += row("last loss", same ? "the same bits" : "DIFFERENT");
   out += "  peak without: " + last.off.peak_blocks + "\n  peak with:    " + last.on.peak_blocks + "\n";
   return out;

@@ -19,7 +19,8 @@ struct OffloadArm {
   std::int64_t pinned_bytes = 0;
   std::int64_t to_host_bytes = 0;  ///< of one step
   std::int64_t to_device_bytes = 0;
-  double stall_seconds = 0.0;  ///< mean of a step
+  double stall_seconds = 0.0;          ///< mean of a step
+  double to_host_stall_seconds = 0.0;  ///< of these, for copies to the host
   double copy_seconds = 0.0;
   double overlap = 1.0;
   std::vector<double> step_seconds;

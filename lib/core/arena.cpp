@@ -60,10 +60,10 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
  public:
   explicit ArenaState(ArenaOptions options) : options_(options) {}
 
-  /// A region: hands out places from `begin` on, in `block` or, where there is none, imagined ones. The stretch is far
-  /// longer than any block, so that places do not depend on how much of it is backed by memory.
-  ArenaState(std::byte* begin, std::shared_ptr<Storage> block, ArenaOptions options)
-      : options_(options), region_begin_(begin), region_block_(std::move(block)) {
+  /// A region: hands out places from `begin` on, in `block` as far as it reaches. The stretch is far longer than any
+  /// block, so that places do not depend on how much of it is backed by memory. `measures`: places beyond are imagined.
+  ArenaState(std::byte* begin, std::shared_ptr<Storage> block, bool measures, ArenaOptions options)
+      : options_(options), region_begin_(begin), region_block_(std::move(block)), region_measures_(measures) {
     free_.add_slab(begin, region_span);
   }
 
@@ -93,7 +93,8 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
         peak_is_stale_ = true;
       }
     }
-    if (is_imagined()) return std::make_shared<Storage>(shared_from_this(), data, bytes, std::string(name));
+    if (is_imagined(data, rounded))
+      return std::make_shared<Storage>(shared_from_this(), data, bytes, std::string(name));
     mark_usable(data, rounded);
     // On devices the fill waits for everything, which a capture forbids.
     if (options_.poison && (runs_on_host || !is_recording()))
@@ -166,7 +167,10 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     return given_back;
   }
 
-  bool is_imagined() const { return region_begin_ != nullptr && region_block_ == nullptr; }
+  /// Of a place in a region: there is no memory.
+  bool is_imagined(const std::byte* data, std::size_t bytes) const {
+    return region_begin_ != nullptr && end_of(data, round_up(bytes)) > backed_bytes();
+  }
 
  private:
   struct Slab {
@@ -175,9 +179,14 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
     std::size_t bytes;
   };
 
+  std::size_t end_of(const std::byte* data, std::size_t rounded) const {
+    return static_cast<std::size_t>(data - region_begin_) + rounded;
+  }
+  std::size_t backed_bytes() const { return region_block_ == nullptr ? 0 : region_block_->bytes(); }
+
   void grow_region(std::string_view name, std::byte* data, std::size_t rounded) {
-    const std::size_t end = static_cast<std::size_t>(data - region_begin_) + rounded;
-    if (region_block_ != nullptr && end > region_block_->bytes()) {
+    const std::size_t end = end_of(data, rounded);
+    if (!region_measures_ && end > region_block_->bytes()) {
       free_.give(data, rounded);
       throw CaptureError(concat(
           "'", name, "' asks for ", rounded, " bytes at ", end - rounded, " of the ", region_block_->bytes(),
@@ -231,7 +240,8 @@ class ArenaState : public std::enable_shared_from_this<ArenaState> {
 
   ArenaOptions options_;
   std::byte* region_begin_ = nullptr;      // regions only
-  std::shared_ptr<Storage> region_block_;  // regions that are reserved
+  std::shared_ptr<Storage> region_block_;  // memory at its beginning
+  bool region_measures_ = false;
   std::size_t region_bytes_ = 0;
   mutable std::mutex mutex_;
   ArenaStats stats_;
@@ -253,9 +263,10 @@ Arena::Arena(ArenaOptions options) : state_(std::make_shared<ArenaState>(options
 
 std::shared_ptr<Storage> Arena::allocate(std::string_view name, std::size_t bytes) {
   if (region_ == nullptr) return state_->allocate(name, bytes);
-  if (!region_->is_imagined()) return region_->allocate(name, bytes);
+  auto placed = region_->allocate(name, bytes);
+  if (bytes == 0 || !region_->is_imagined(placed->data(), bytes)) return placed;
   auto storage = state_->allocate(name, bytes);
-  storage->shadow_ = region_->allocate(name, bytes);
+  storage->shadow_ = std::move(placed);
   return storage;
 }
 ArenaStats Arena::stats() const {
@@ -274,15 +285,12 @@ std::size_t Arena::trim() {
   return state_->trim();
 }
 
-namespace {
-// Any address that is aligned will do: nothing is stored there.
-std::shared_ptr<ArenaState> imagined_region() {
-  return std::make_shared<ArenaState>(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 32), nullptr,
-                                      ArenaOptions{});
+ArenaRegion::ArenaRegion(Arena& arena, std::shared_ptr<Storage> spare) : arena_(arena) {
+  // Without memory any address that is aligned will do: nothing is stored there.
+  std::byte* const begin =
+      spare != nullptr ? spare->data() : reinterpret_cast<std::byte*>(std::uintptr_t{1} << 32);
+  state_ = std::make_shared<ArenaState>(begin, std::move(spare), true, arena.state_->options());
 }
-}  // namespace
-
-ArenaRegion::ArenaRegion(Arena& arena) : arena_(arena), state_(imagined_region()) {}
 
 ArenaRegion::Entered::Entered(ArenaRegion& region) : arena_(region.arena_) {
   DELTAPORT_VALIDATE(arena_.region_ == nullptr, Error, "an arena region was entered inside another");
@@ -298,7 +306,7 @@ void ArenaRegion::place(std::shared_ptr<Storage> memory) {
   DELTAPORT_VALIDATE(memory != nullptr && memory->bytes() >= bytes(), Error, "an arena region of ", bytes(),
                      " bytes does not fit into a block of ", memory == nullptr ? 0 : memory->bytes());
   memory_ = std::move(memory);
-  state_ = std::make_shared<ArenaState>(memory_->data(), memory_, arena_.state_->options());
+  state_ = std::make_shared<ArenaState>(memory_->data(), memory_, false, arena_.state_->options());
 }
 
 std::size_t ArenaRegion::bytes() const {

@@ -56,8 +56,8 @@ AnyTensors Chain::unowned(AnyTensors tensors) const {
   return tensors;
 }
 
-AnyTensors Chain::begin_measuring(const AnyTensors& inputs) {
-  region_.emplace(runtime_.arena());
+AnyTensors Chain::begin_measuring(const AnyTensors& inputs, const std::shared_ptr<Storage>& spare) {
+  region_.emplace(runtime_.arena(), spare);
   position_ = 0;
   return fixed_ = into_region(inputs, "pass input");
 }
@@ -138,6 +138,7 @@ AnyTensors Chain::replay(const std::string& name, const AnyTensors& inputs, cons
 void Chain::end_measuring(std::uint64_t before, std::uint64_t after) {
   fixed_.clear();
   region_bytes_ = region_->bytes();
+  region_.reset();  // and with it the spare memory
   plan_ = after;
   if (before != after)
     state_ = State::fresh;

@@ -38,8 +38,8 @@ class Chain {
   /// The mover's plan in the pass that was measured; 0 without a mover.
   std::uint64_t plan() const { return plan_; }
 
-  /// Each begins a pass and returns its inputs in the region.
-  AnyTensors begin_measuring(const AnyTensors& inputs);
+  /// Each begins a pass and returns its inputs in the region. `spare`: memory of other passes, not used now.
+  AnyTensors begin_measuring(const AnyTensors& inputs, const std::shared_ptr<Storage>& spare);
   AnyTensors begin_capturing(const AnyTensors& inputs, const std::shared_ptr<Storage>& memory);
   AnyTensors begin_replaying(const AnyTensors& inputs);
 

@@ -96,7 +96,7 @@ AnyTensors GraphSegments::begin(const std::string& pass, const AnyTensors& input
   plan_ = plan();
   phase_ = phase_of(*active_);
   try {
-    if (phase_ == Phase::measure) return active_->begin_measuring(inputs);
+    if (phase_ == Phase::measure) return active_->begin_measuring(inputs, memory_);
     if (phase_ == Phase::capture) return begin_capturing(inputs);
     if (phase_ == Phase::replay) return active_->begin_replaying(inputs);
   } catch (...) {
@@ -212,13 +212,13 @@ Stats GraphSegments::stats() const {
   for (const auto& [key, chain] : chains_) {
     if (chain->state() != Chain::State::ready) continue;
     ++stats.chains;
-    stats.bytes += chain->driver_bytes();
+    stats.driver_bytes += chain->driver_bytes();
     for (const Segment& segment : chain->segments()) {
       ++stats.segments;
       stats.operations += segment.graph.operations();
     }
   }
-  if (memory_ != nullptr) stats.bytes += memory_->bytes();
+  stats.bytes = stats.driver_bytes + (memory_ != nullptr ? memory_->bytes() : 0);
   stats.launches = launches_;
   stats.capture_seconds = capture_seconds_;
   return stats;

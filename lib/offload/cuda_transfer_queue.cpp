@@ -93,11 +93,11 @@ class CudaTransferQueue : public TransferQueue {
  protected:
   EventPtr do_mark_compute() override { return mark(compute_); }
 
-  void do_compute_waits(const EventPtr& event) override {
+  void do_compute_waits(const EventPtr& event, Direction of) override {
     if (is_capturing()) return wait(compute_, event);
     const auto before = mark(compute_);
     wait(compute_, event);
-    stalls_.emplace_back(before, mark(compute_));
+    (of == Direction::to_host ? to_host_stalls_ : to_device_stalls_).emplace_back(before, mark(compute_));
   }
 
   EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
@@ -120,7 +120,8 @@ class CudaTransferQueue : public TransferQueue {
     TransferStats stats;
     stats.to_host_seconds = seconds_of(to_host_spans_);
     stats.to_device_seconds = seconds_of(to_device_spans_);
-    stats.stall_seconds = seconds_of(stalls_);
+    stats.to_host_stall_seconds = seconds_of(to_host_stalls_);
+    stats.stall_seconds = stats.to_host_stall_seconds + seconds_of(to_device_stalls_);
     return stats;
   }
 
@@ -156,7 +157,7 @@ class CudaTransferQueue : public TransferQueue {
   cudaStream_t compute_;
   Stream to_host_, to_device_;
   std::shared_ptr<EventStore> store_ = std::make_shared<EventStore>();
-  Spans to_host_spans_, to_device_spans_, stalls_;
+  Spans to_host_spans_, to_device_spans_, to_host_stalls_, to_device_stalls_;
 };
 
 }  // namespace

@@ -15,10 +15,12 @@ EventPtr HostTransferQueue::do_mark_compute() {
   return nullptr;
 }
 
-void HostTransferQueue::do_compute_waits(const EventPtr& event) {
+void HostTransferQueue::do_compute_waits(const EventPtr& event, Direction of) {
   const auto start = std::chrono::steady_clock::now();
   event->wait();
-  stall_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stall_ += waited;
+  if (of == Direction::to_host) to_host_stall_ += waited;
 }
 
 EventPtr HostTransferQueue::do_copy(Direction direction, const std::vector<Copy>& copies,
@@ -34,6 +36,7 @@ TransferStats HostTransferQueue::take_seconds() {
   stats.to_host_seconds = to_host_.take_seconds();
   stats.to_device_seconds = to_device_.take_seconds();
   stats.stall_seconds = std::exchange(stall_, 0.0);
+  stats.to_host_stall_seconds = std::exchange(to_host_stall_, 0.0);
   return stats;
 }
 

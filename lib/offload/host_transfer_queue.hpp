@@ -15,14 +15,14 @@ class HostTransferQueue : public TransferQueue {
 
  protected:
   EventPtr do_mark_compute() override;
-  void do_compute_waits(const EventPtr& event) override;
+  void do_compute_waits(const EventPtr& event, Direction of) override;
   EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
                    const std::vector<EventPtr>& after) override;
   TransferStats take_seconds() override;
 
  private:
   HostLane to_host_, to_device_;
-  double stall_ = 0.0;
+  double stall_ = 0.0, to_host_stall_ = 0.0;
 };
 
 }  // namespace deltaport::offload

@@ -12,6 +12,8 @@ namespace {
 /// Stands for an event that each replay makes anew.
 class LatestEvent : public Event {
  public:
+  explicit LatestEvent(Direction of) : of_(of) {}
+  Direction of() const { return of_; }
   void set(EventPtr event) {
     const std::lock_guard lock(mutex_);
     latest_ = std::move(event);
@@ -31,6 +33,7 @@ class LatestEvent : public Event {
  private:
   mutable std::mutex mutex_;
   EventPtr latest_;  // nullptr: has passed
+  Direction of_;     // for events of copies
 };
 
 EventPtr latest(const EventPtr& event) {
@@ -45,7 +48,7 @@ void TransferQueue::perform(std::function<void()> operation) {
 }
 
 EventPtr TransferQueue::mark_compute() {
-  auto result = std::make_shared<LatestEvent>();
+  auto result = std::make_shared<LatestEvent>(Direction::to_host);
   perform([this, result] { result->set(do_mark_compute()); });
   return result;
 }
@@ -53,12 +56,13 @@ EventPtr TransferQueue::mark_compute() {
 void TransferQueue::compute_waits(const EventPtr& event) {
   if (event == nullptr) return;
   perform([this, event] {
-    if (const EventPtr now = latest(event)) do_compute_waits(now);
+    if (const EventPtr now = latest(event))
+      do_compute_waits(now, static_cast<const LatestEvent&>(*event).of());
   });
 }
 
 EventPtr TransferQueue::copy(Direction direction, std::vector<Copy> copies, std::vector<EventPtr> after) {
-  auto result = std::make_shared<LatestEvent>();
+  auto result = std::make_shared<LatestEvent>(direction);
   perform([this, result, direction, copies = std::move(copies), after = std::move(after)] {
     std::vector<EventPtr> now;
     for (const EventPtr& event : after)

@@ -83,6 +83,7 @@ void fields(OffloadMetrics& m, Visit& visit) {
   visit("to_host_seconds", m.to_host_seconds);
   visit("to_device_seconds", m.to_device_seconds);
   visit("stall_seconds", m.stall_seconds);
+  visit("to_host_stall_seconds", m.to_host_stall_seconds);
   visit("step_seconds", m.step_seconds);
   visit.derived("overlap", m.overlap());
   visit("peak_allocated_bytes", m.peak_allocated_bytes);

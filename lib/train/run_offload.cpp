@@ -108,8 +108,8 @@ OffloadMetrics RunOffload::take_metrics(std::int64_t step, double step_seconds) 
                          stats.useless, stats.groups};
   communicator_.all_reduce_sum(sums, 5);
   double seconds[] = {stats.transfers.to_host_seconds, stats.transfers.to_device_seconds,
-                      stats.transfers.stall_seconds};
-  communicator_.all_reduce_max(seconds, 3);
+                      stats.transfers.stall_seconds, stats.transfers.to_host_stall_seconds};
+  communicator_.all_reduce_max(seconds, 4);
   std::int64_t peaks[] = {static_cast<std::int64_t>(arena.allocated_peak),
                           static_cast<std::int64_t>(arena.reserved_peak),
                           static_cast<std::int64_t>(pool_->stats().retained),
@@ -125,6 +125,7 @@ OffloadMetrics RunOffload::take_metrics(std::int64_t step, double step_seconds) 
   m.to_host_seconds = seconds[0];
   m.to_device_seconds = seconds[1];
   m.stall_seconds = seconds[2];
+  m.to_host_stall_seconds = seconds[3];
   m.step_seconds = step_seconds;
   m.peak_allocated_bytes = peaks[0];
   m.peak_reserved_bytes = peaks[1];

@@ -56,6 +56,31 @@ TEST(ArenaRegion, ServesTheMeasuredRequestsFromOneBlockOfExactlyTheirSize) {
   EXPECT_TRUE(apart);
 }
 
+// Other passes are measured in the memory of those that were captured, as far as it reaches.
+TEST(ArenaRegion, MeasuresInSpareMemory) {
+  Runtime runtime;
+  Arena& arena = runtime.arena();
+  const auto measured = [&](std::size_t spare_bytes) {
+    const auto spare = arena.allocate("graphs", spare_bytes);
+    ArenaRegion region(arena, spare);
+    const std::size_t before = arena.stats().allocated;
+    arena.reset_peak();
+    {
+      const ArenaRegion::Entered entered(region);
+      std::int64_t inside = 0;
+      for (std::byte* address : requests(arena))
+        inside += address >= spare->data() && address < spare->data() + spare_bytes;
+      return std::tuple(region.bytes(), arena.stats().allocated_peak - before, inside);
+    }
+  };
+  const std::size_t needed = 1024u + 5120u + 512u + 6144u;
+  EXPECT_EQ(measured(needed), std::tuple(needed, 0u, 6));
+  EXPECT_EQ(measured(2 * needed), std::tuple(needed, 0u, 6));
+  // The last 6144 bytes, and no more, are elsewhere.
+  EXPECT_EQ(measured(needed - 256), std::tuple(needed, 6144u, 5));
+  EXPECT_EQ(measured(256), std::tuple(needed, 1024u + 512u + 768u + 6144u + 256u, 0));
+}
+
 TEST(ArenaRegion, KnowsItsBlocks) {
   Runtime runtime;
   Arena& arena = runtime.arena();

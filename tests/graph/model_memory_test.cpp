@@ -143,6 +143,23 @@ TEST(GraphMemory, GraphsHoldAsMuchAsAnEagerPassNeeds) {
   EXPECT_EQ(f.runtime.arena().stats().allocated, before);
 }
 
+TEST(GraphMemory, AnotherShapeIsMeasuredInTheMemoryOfTheGraphs) {
+  Fixture f(testing::small_lm_config(testing::Head::tied));
+  graph::GraphSegments graphs(f.runtime, {.scope = graph::Scope::layer});
+  for (int i = 0; i < 3; ++i) {
+    f.pass(&graphs);
+    graphs.step_done();
+  }
+  const std::size_t held = graphs.stats().bytes - graphs.stats().driver_bytes;
+  f.d = DeviceDocuments(f.runtime, Documents({0, 33, 140}, f.config.vocab_size, 1));
+  const std::size_t before = f.runtime.arena().stats().allocated;
+  f.runtime.arena().reset_peak();
+  f.pass(&graphs);
+  // A norm or so between captured layers, not a pass.
+  EXPECT_LT(f.runtime.arena().stats().allocated_peak - before, held / 10);
+  EXPECT_EQ(graphs.stats().chains, 1);
+}
+
 // Everything that operators enqueue goes through one seam: what escapes it would run now, once, and never again.
 TEST(GraphMemory, ACaptureExecutesNothing) {
   using recurrence::Implementation;

@@ -128,7 +128,7 @@ class NotingQueue : public TransferQueue {
   bool& passed;
   NotingQueue(std::vector<Entry>& list, bool& flag) : entries(list), passed(flag) {}
   EventPtr do_mark_compute() override { return std::make_shared<Flag>(passed); }
-  void do_compute_waits(const EventPtr&) override {}
+  void do_compute_waits(const EventPtr&, Direction) override {}
   EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
                    const std::vector<EventPtr>& after) override {
     for (const Copy& c : copies) std::copy(c.from, c.from + c.bytes, c.to);

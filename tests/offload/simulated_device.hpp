@@ -39,7 +39,7 @@ class SimulatedDevice : public TransferQueue {
   EventPtr do_mark_compute() override {
     return tag(Lane::compute, compute_.enqueue({}, [] {}));
   }
-  void do_compute_waits(const EventPtr& event) override {
+  void do_compute_waits(const EventPtr& event, Direction) override {
     compute_.enqueue(kept(Lane::compute, {event}), [] {});
   }
   EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,

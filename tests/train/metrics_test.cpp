@@ -115,6 +115,7 @@ TEST_F(Metrics, OffloadIsARecordOfItsStep) {
   written.to_host_seconds = 0.1 + 0.2;
   written.to_device_seconds = 0.1;
   written.stall_seconds = 0.1;
+  written.to_host_stall_seconds = 0.04;
   written.peak_blocks = "2 x \"mlp\" 5.0 MiB";
   {
     MetricsWriter writer(path_, run_);
@@ -129,6 +130,7 @@ TEST_F(Metrics, OffloadIsARecordOfItsStep) {
   EXPECT_EQ(read.to_host_bytes, written.to_host_bytes);
   EXPECT_EQ(read.useless_bytes, 7);
   EXPECT_EQ(read.to_host_seconds, written.to_host_seconds);
+  EXPECT_EQ(read.to_host_stall_seconds, written.to_host_stall_seconds);
   EXPECT_EQ(read.peak_blocks, written.peak_blocks);
   EXPECT_DOUBLE_EQ(read.overlap(), 0.75);
   EXPECT_EQ(history.steps.size(), 2U);

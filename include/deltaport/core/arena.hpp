@@ -96,7 +96,9 @@ class Arena {
 /// at the same time.
 class ArenaRegion {
  public:
-  explicit ArenaRegion(Arena& arena);
+  /// While it is measured, blocks whose places lie in `spare` are there, so that an arena that keeps this memory for
+  /// other regions does not need as much again; nothing else may use it then. nullptr: all blocks are the arena's own.
+  explicit ArenaRegion(Arena& arena, std::shared_ptr<Storage> spare = nullptr);
 
   /// Sends the arena's requests here, until the result is gone. Regions do not nest (throws Error).
   class Entered {

@@ -33,12 +33,13 @@ void check_options(const Options& options);
 void check_options(const Options& options, bool bounds_are_checked);
 
 struct Stats {
-  std::int64_t chains = 0;      ///< passes that were captured, one per name and input shapes
-  std::int64_t segments = 0;    ///< their captured graphs
-  std::int64_t operations = 0;  ///< in all of these
-  std::int64_t launches = 0;    ///< of captured graphs so far
-  std::size_t bytes = 0;        ///< memory that the graphs hold: a block of the arena, and the driver's
-  double capture_seconds = 0;   ///< host time spent capturing so far
+  std::int64_t chains = 0;       ///< passes that were captured, one per name and input shapes
+  std::int64_t segments = 0;     ///< their captured graphs
+  std::int64_t operations = 0;   ///< in all of these
+  std::int64_t launches = 0;     ///< of captured graphs so far
+  std::size_t bytes = 0;         ///< memory that the graphs hold: a block of the arena, and the driver's
+  std::size_t driver_bytes = 0;  ///< of these, the driver's
+  double capture_seconds = 0;    ///< host time spent capturing so far
 };
 
 class Chain;
@@ -49,8 +50,8 @@ class Chain;
 /// ask for is measured. In the next run every segment is captured and then launched, in order, so that this run is an
 /// ordinary one too. Later runs launch the graphs; bodies do not run. All segments use one block of the arena, of the
 /// measured size, that nothing else can get: eager work between two segments never takes their memory. Passes follow
-/// each other, so other passes and other input shapes use the same block; where one needs a larger one, it is replaced
-/// and what was captured in the old one is captured again when it is next needed.
+/// each other, so other passes and other input shapes use the same block, from the time they are measured; where one needs
+/// a larger one, it is replaced and what was captured in the old one is captured again when it is next needed.
 ///
 /// Inputs of a segment that are not in the region are copied there, before a replay as well.
 ///

@@ -34,6 +34,8 @@ struct TransferStats {
   double to_host_seconds = 0.0;
   double to_device_seconds = 0.0;
   double stall_seconds = 0.0;  ///< the compute stream stood still for compute_waits()
+  double to_host_stall_seconds =
+      0.0;  ///< of these, for copies to the host: they keep memory that is to be given back
 };
 
 /// What was asked of a queue while it recorded, to be asked again with the same memory: between the replays of captured
@@ -63,7 +65,7 @@ class TransferQueue {
 
   /// Passes when all that has been enqueued on the compute stream so far is done.
   EventPtr mark_compute();
-  /// What is enqueued on the compute stream from now on starts after the event. nullptr is ignored.
+  /// What is enqueued on the compute stream from now on starts after the event, one that copy() gave. nullptr is ignored.
   void compute_waits(const EventPtr& event);
   /// Enqueues the copies, to start after the events of `after` (nullptr among them is ignored); the result passes when
   /// all are done. Memory must stay until then. Events must be this queue's own. Throws DeviceError.
@@ -86,7 +88,7 @@ class TransferQueue {
  protected:
   // As above, without logging. nullptr is an event that has passed; none is given to them.
   virtual EventPtr do_mark_compute() = 0;
-  virtual void do_compute_waits(const EventPtr& event) = 0;
+  virtual void do_compute_waits(const EventPtr& event, Direction of) = 0;
   virtual EventPtr do_copy(Direction direction, const std::vector<Copy>& copies,
                            const std::vector<EventPtr>& after) = 0;
   /// Fills the seconds.

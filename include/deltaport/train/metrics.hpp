@@ -67,7 +67,8 @@ struct OffloadMetrics {
   std::int64_t groups = 0;         ///< copied to the host
   double to_host_seconds = 0.0;    ///< spent copying
   double to_device_seconds = 0.0;
-  double stall_seconds = 0.0;  ///< computing waited for copies
+  double stall_seconds = 0.0;          ///< computing waited for copies
+  double to_host_stall_seconds = 0.0;  ///< of these, to the host, whose memory was to be given back
   double step_seconds = 0.0;
   std::int64_t peak_allocated_bytes = 0;  ///< of the arena
   std::int64_t peak_reserved_bytes = 0;
