@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "deltaport/graph/graph_segments.hpp"
 #include "deltaport/offload/offloader.hpp"
 #include "deltaport/optim/adamw.hpp"
 #include "deltaport/optim/global_norm.hpp"
 #include "model/small_lm.hpp"
+#include "offload/host_transfer_queue.hpp"
 
 namespace deltaport::testing {
 
@@ -24,6 +27,7 @@ struct Arm {
   bool evaluate = false;  ///< before the first step and between steps
   bool poison = true;     ///< of every new block: reads of memory that nothing wrote show
   std::optional<offload::OffloaderOptions> offload;
+  bool late_transfers = false;  ///< hosts: each waits first, and what nothing orders is shuffled
 
   /// Boundaries differ from one micro-batch to the next; the number of tokens and of documents does not.
   Documents documents(int step, int micro) const {
@@ -45,10 +49,19 @@ struct Trace {
 
 /// Saved tensors of a run that may go to the host.
 struct Movers {
-  Movers(Runtime& runtime, SavedTensors& saved, const offload::OffloaderOptions& options)
+  Movers(Runtime& runtime, SavedTensors& saved, const offload::OffloaderOptions& options, bool late = false)
       : pool(offload::make_numa_slab_source({}), small_slabs()),
-        offloader(runtime.arena(), pool, offload::make_transfer_queue(runtime.compute()), options) {
+        offloader(runtime.arena(), pool,
+                  late ? late_queue() : offload::make_transfer_queue(runtime.compute()), options) {
     saved.set_mover(&offloader);
+  }
+  static std::unique_ptr<offload::TransferQueue> late_queue() {
+    offload::LaneHooks hooks;
+    hooks.before = [n = 0]() mutable {
+      std::this_thread::sleep_for(std::chrono::microseconds(++n % 7 * 60));
+    };
+    hooks.pick = [n = std::size_t{0}](std::size_t ready) mutable { return (n += 5) % ready; };
+    return std::make_unique<offload::HostTransferQueue>(hooks, hooks);
   }
   static offload::PinnedPoolOptions small_slabs() {
     offload::PinnedPoolOptions options;
@@ -70,7 +83,7 @@ inline Trace run(const Arm& arm) {
   const auto scale = runtime.allocate_zero<double>("scale", Shape{1});
   SavedTensors saved;
   std::optional<Movers> movers;
-  if (arm.offload) movers.emplace(runtime, saved, *arm.offload);
+  if (arm.offload) movers.emplace(runtime, saved, *arm.offload, arm.late_transfers);
   graph::GraphSegments graphs(runtime, arm.graphs);
   Trace trace;
   Context train{runtime, saved, Mode::train, &graphs}, evaluate{runtime, saved, Mode::evaluate, &graphs};

@@ -68,7 +68,6 @@ struct Fixture {
         loss(runtime.allocate_zero<double>("loss", Shape{1})),
         scale(runtime.allocate_zero<double>("scale", Shape{1})) {}
   void pass(graph::GraphSegments* graphs) {
-    SavedTensors saved;
     Context context{runtime, saved, Mode::train, graphs};
     lm.model.forward_backward(context, d.tokens, d.labels, d.sequences, scale, loss);
   }
@@ -77,7 +76,18 @@ struct Fixture {
   SmallLm<float> lm;
   DeviceDocuments d;
   Tensor<double> loss, scale;
+  SavedTensors saved;
 };
+
+offload::OffloaderOptions everything_moves(graph::Scope scope) {
+  offload::OffloaderOptions options;
+  options.scopes = {"gdn_core_attn", "norm_out"};
+  if (scope != graph::Scope::attention) options.scopes.emplace_back("mlp");
+  options.min_tensor_elements = 1;
+  options.rules.slots = 1;
+  options.start = offload::Start::between_layers;
+  return options;
+}
 
 TEST(GraphMemory, TheWatchesSee) {
   const Kokkos::View<float*, MemorySpace> seen("seen", 4);
@@ -94,18 +104,30 @@ TEST(GraphMemory, TheWatchesSee) {
   EXPECT_GT(executed.size(), 80u);
 }
 
+std::vector<std::pair<graph::Scope, bool>> scopes_with_and_without_offload() {
+  std::vector<std::pair<graph::Scope, bool>> all;
+  for (const graph::Scope scope : testing::all_scopes)
+    for (const bool moves : {false, true}) all.emplace_back(scope, moves);
+  return all;
+}
+
 TEST(GraphMemory, StepsAfterTheWarmUpNeitherAllocateNorFenceGlobally) {
-  for (const graph::Scope scope : testing::all_scopes) {
+  for (const auto& [scope, moves] : scopes_with_and_without_offload()) {
+    SCOPED_TRACE(concat("scope ", static_cast<int>(scope), moves ? " and offload" : ""));
     Fixture f(testing::small_lm_config(testing::Head::tied));
+    std::optional<testing::Movers> movers;
+    if (moves) movers.emplace(f.runtime, f.saved, everything_moves(scope));
     graph::GraphSegments graphs(f.runtime, {.scope = scope});
-    SavedTensors saved;
-    Context evaluate{f.runtime, saved, Mode::evaluate};
+    SavedTensors nothing;
+    Context evaluate{f.runtime, nothing, Mode::evaluate};
+    std::int64_t moved = 0;
     const auto step = [&] {
       f.lm.model.parameters().zero_gradients(f.runtime);
       f.pass(&graphs);
       f.pass(&graphs);
       f.lm.model.evaluate(evaluate, f.d.tokens, f.d.labels, f.d.sequences, f.loss);
       graphs.step_done();
+      if (movers) moved = movers->offloader.take_stats().transfers.to_host_bytes;
     };
     for (int i = 0; i < 3; ++i) step();
     const ArenaStats warm = f.runtime.arena().stats();
@@ -119,6 +141,7 @@ TEST(GraphMemory, StepsAfterTheWarmUpNeitherAllocateNorFenceGlobally) {
     EXPECT_EQ(after.slab_requests, warm.slab_requests);
     EXPECT_EQ(after.allocated, warm.allocated);
     EXPECT_EQ(after.blocks, warm.blocks);
+    EXPECT_EQ(moved > 0, moves);
   }
 }
 

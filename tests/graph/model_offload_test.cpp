@@ -82,6 +82,26 @@ INSTANTIATE_TEST_SUITE_P(Scopes, GraphOffload,
                          ::testing::Combine(::testing::ValuesIn(all_scopes), ::testing::Bool(),
                                             ::testing::Values(1, 3)));
 
+// Whatever orders transfers and kernels must do so at replays as well.
+TEST(GraphOffloadRuns, LateAndShuffledTransfersChangeNothing) {
+  if constexpr (!runs_on_host) return;  // a device's copies cannot be held back; tests/offload simulates one
+  Arm arm = six_layers();
+  arm.micro_batches = 2;
+  const Trace plain = run(arm);
+  for (const graph::Scope scope : all_scopes)
+    for (const std::int64_t slots : {1, 2}) {
+      SCOPED_TRACE(concat("scope ", static_cast<int>(scope), ", slots ", slots));
+      arm.graphs.scope = scope;
+      arm.offload = movers(scope);
+      arm.offload->rules.slots = slots;
+      arm.late_transfers = true;
+      const Trace late = run(arm);
+      ASSERT_NO_FATAL_FAILURE(expect_same_bits(plain, late));
+      EXPECT_GT(late.stats.launches, 0);
+      EXPECT_GT(late.moved.back().transfers.to_device_bytes, 0);
+    }
+}
+
 TEST(GraphOffloadRuns, GraphsHoldLessMemory) {
   for (const graph::Scope scope : all_scopes) {
     Arm arm = six_layers();
