@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/call.hpp"
-#include "checkpoint/temp_folder.hpp"
+#include "checkpoint/hugging_face_fixture.hpp"
 #include "config/support.hpp"
 #include "train/small_run.hpp"
 
@@ -70,6 +70,52 @@ TEST_F(HuggingFaceCommands, TrainingStartsFromTheFolderItself) {
   EXPECT_EQ(other.exit_code, 2) << other.text;
   EXPECT_TRUE(has(other.text, "model.intermediate_size: 24 in the folder, 32 in the run")) << other.text;
   EXPECT_TRUE(has(other.text, "model.rms_norm_eps: 1.0e-06 in the folder, 0.001 in the run")) << other.text;
+}
+
+// The tokenizer comes along, whichever way the weights came; texts of a batch are those of single calls.
+TEST_F(HuggingFaceCommands, GenerateKnowsTheModelsTokenizer) {
+  ModelConfig model = small_qwen(true);
+  model.vocab_size = 720;
+  const auto hf =
+      HuggingFaceFixture(checkpoint::Architecture::causal_lm, model, FileDtype::f32).write(folder_ / "hf");
+  const std::filesystem::path tokenizer = DELTAPORT_GOLDEN_DIR "/tokenizer/tokenizer.json";
+  std::filesystem::copy_file(tokenizer, hf / "tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  ASSERT_EQ(call("import " + hf.string() + " -o " + folder_ / "native").exit_code, 0);
+  const auto generate = [&](const std::string& more) {
+    return call("generate " + folder_ / "native" + " --tokens 6 " + more + " 2>/dev/null");
+  };
+  const std::string greedy = "--temperature 0 ";
+  const Outcome river = generate(greedy + "--prompt 'the river'"),
+                other = generate(greedy + "--prompt 'Größe 123 and more'");
+  if (!DELTAPORT_TEST_TOKENIZER) {
+    EXPECT_EQ(river.exit_code, 2);
+    return;
+  }
+  ASSERT_EQ(river.exit_code, 0) << river.text;
+  EXPECT_TRUE(river.text.starts_with("the river") && river.text.size() > 11) << river.text;
+  EXPECT_EQ(generate(greedy + "--prompt 'the river' --prompt 'Größe 123 and more'").text,
+            river.text + "----\n" + other.text);
+  EXPECT_EQ(generate(greedy + "--prompt 'the river' --tokenizer " + tokenizer.string()).text, river.text);
+  EXPECT_NE(generate(greedy + "--prompt 'the river<|im_end|>' --special-tokens").text,
+            generate(greedy + "--prompt 'the river<|im_end|>'").text);
+  const Outcome sampled = generate("--prompt 'the river' --temperature 1 --top-k 50 --top-p 0.9 --seed 3");
+  EXPECT_EQ(generate("--prompt 'the river' --temperature 1 --top-k 50 --top-p 0.9 --seed 3").text,
+            sampled.text);
+  EXPECT_NE(generate("--prompt 'the river' --temperature 1 --top-k 50 --top-p 0.9 --seed 4").text,
+            sampled.text);
+
+  std::ofstream(folder_ / "book.txt") << "The river turned slowly through the valley.\n";
+  const Outcome prepared = call("data prepare " + folder_ / "book.txt" + " -o " +
+                                folder_ / "train --force --tokenizer " + hf.string());
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.text;
+  const Outcome trained = call("train " + folder_ / "native/model.yaml" + " " + folder_ / "run.yaml" +
+                               " --data.seq_len=8 --train.global_batch_tokens=8");
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  EXPECT_EQ(
+      call("generate " + folder_ / "run" + " --tokens 6 --temperature 0 --prompt 'the river' 2>/dev/null")
+          .text,
+      river.text);
 }
 
 TEST_F(HuggingFaceCommands, WrongCallsAreBadInput) {

@@ -37,8 +37,9 @@ struct HuggingFaceFixture {
   std::string config;
   std::size_t files = 1;
 
-  HuggingFaceFixture(checkpoint::Architecture architecture, bool tied, FileDtype dtype = FileDtype::bf16) {
-    const ModelConfig model = small_qwen(tied);
+  HuggingFaceFixture(checkpoint::Architecture architecture, bool tied, FileDtype dtype = FileDtype::bf16)
+      : HuggingFaceFixture(architecture, small_qwen(tied), dtype) {}
+  HuggingFaceFixture(checkpoint::Architecture architecture, const ModelConfig& model, FileDtype dtype) {
     for (const ParameterInfo& info : checkpoint::parameters_of(model)) {
       const bool exact = info.name.ends_with(".A_log") || info.name.ends_with(".linear_attn.norm.weight");
       std::vector<std::int64_t> shape;
@@ -49,7 +50,8 @@ struct HuggingFaceFixture {
     if (architecture == checkpoint::Architecture::causal_lm) return;
     config =
         concat("{\"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"model_type\": \"qwen3_5\",\n",
-               " \"text_config\": ", config, ", \"tie_word_embeddings\": ", tied ? "true" : "false", "}\n");
+               " \"text_config\": ", config,
+               ", \"tie_word_embeddings\": ", model.tie_word_embeddings ? "true" : "false", "}\n");
     add("model.visual.patch_embed.proj.bias", dtype, {7});
     add("mtp.fc.weight", dtype, {3, 5});
   }

@@ -36,6 +36,8 @@ OUTSIDE_HEADERS = {
     r"cublas.*": {"core"},
     r"xxhash\.h": {"checkpoint", "data"},
     r"zlib\.h": {"data"},
+    r"pcre2\.h": {"data"},
+    r"utf8proc\.h": {"data"},
 }
 
 # One body for several instruction sets, each in a namespace of its own.
