@@ -43,6 +43,8 @@ void add_plan(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_data(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_train(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_generate(CLI::App& parent, const Invocation& invocation, Action& action);
+void add_import(CLI::App& parent, const Invocation& invocation, Action& action);
+void add_export(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_report(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_op(CLI::App& parent, const Invocation& invocation, Action& action);
 void add_bench(CLI::App& parent, const Invocation& invocation, Action& action);

@@ -73,6 +73,15 @@ void add_prepare(CLI::App& data, Action& action) {
   auto* valid = command->add_option("--valid-output", options->valid_output, "Prefix of the validation set");
   fraction->needs(valid);
   valid->needs(fraction);
+  auto special = std::make_shared<bool>(false);
+  command
+      ->add_option("--tokenizer", options->tokenizer.path,
+                   "byte, or a tokenizer.json (or its folder) of a byte-level BPE, e.g. of Qwen3.5")
+      ->capture_default_str();
+  command->add_flag("--special-tokens", *special,
+                    "Take text like <|im_start|> for the special token of that name (default: for text)");
+  command->add_option("--end-of-document", options->tokenizer.end_of_document,
+                      "Added token that follows each document (default: <|endoftext|>)");
   command->add_option("--text-field", options->text_field, "Field of a JSONL object that holds the text")
       ->capture_default_str();
   command
@@ -84,12 +93,13 @@ void add_prepare(CLI::App& data, Action& action) {
       ->check(at_least(std::int64_t{1}));
   command->add_flag("--force", *force, "Replace an output that exists");
   command->footer(
-      "A text file is one document, a line of a JSONL file (32 MiB at most) is one. Bytes are kept as they "
-      "are.\n"
+      "A text file is one document, a line of a JSONL file (32 MiB at most) is one. The byte tokenizer "
+      "keeps bytes as they are.\n"
       "In folders, binary files (a NUL byte in the first 512 KiB), links to folders and special files are "
       "skipped.");
   command->callback([=, &action] {
     if (!extensions->empty()) options->extensions = *extensions;
+    options->tokenizer.special_tokens = *special ? SpecialTokens::recognised : SpecialTokens::as_text;
     options->existing = *force ? Existing::replace : Existing::refuse;
     action = [options] { return run_prepare(*options); };
   });

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.hpp"
+#include "deltaport/checkpoint/hugging_face.hpp"
 #include "deltaport/checkpoint/training_state.hpp"
 #include "deltaport/comm/session.hpp"
 #include "deltaport/config/load.hpp"
@@ -18,7 +20,9 @@ namespace {
 
 struct Options {
   std::string path;
-  std::string prompt;
+  std::vector<std::string> prompts;
+  std::string tokenizer;
+  bool special_tokens = false;
   std::int64_t tokens = 200;
   SamplingOptions sampling{.temperature = 0.8};
 };
@@ -29,65 +33,125 @@ std::filesystem::path checkpoint_of(const std::string& path) {
   return resolve_checkpoint(std::filesystem::is_directory(inside) ? inside : std::filesystem::path(path));
 }
 
-template <class T>
-class Writer {
- public:
-  explicit Writer(const HybridLm<T>& model, Runtime& runtime, std::int64_t capacity)
-      : runtime_(runtime), state_(model.make_decode_state(runtime, 1, capacity)) {}
+// tokenizer.json where import kept it: in the checkpoint, or in the folder that the run began from.
+std::string kept_tokenizer(const std::filesystem::path& checkpoint, const std::string& init_from) {
+  std::vector<std::filesystem::path> places = {checkpoint / "config", init_from};
+  std::error_code ignored;
+  if (init_from != "none" && !is_hugging_face_folder(init_from) &&
+      std::filesystem::is_directory(init_from, ignored))
+    places.push_back(checkpoint_of(init_from) / "config");
+  for (const auto& place : places)
+    if (std::filesystem::is_regular_file(place / "tokenizer.json", ignored))
+      return (place / "tokenizer.json").string();
+  return "";
+}
 
-  // Feeds one token and returns the logits of its successor.
-  std::vector<double> feed(HybridLm<T>& model, std::int32_t token) {
-    const auto input =
-        from_vector<std::int32_t>(runtime_.compute(), runtime_.arena(), "token", Shape{1}, {token});
-    const auto logits = to_vector(runtime_.compute(), model.step(runtime_, input, state_));
-    return {logits.begin(), logits.end()};
+std::unique_ptr<Tokenizer> tokenizer_of(const Options& options, const TrainingState& state,
+                                        const RunConfig& config, const std::filesystem::path& checkpoint) {
+  const auto extra = nlohmann::json::parse(state.extra_json, nullptr, false);
+  const std::string name = extra.is_object() ? extra.value("tokenizer", "unknown") : "unknown";
+  TokenizerFile file;
+  file.path = options.tokenizer.empty() && name == "byte" ? "byte" : options.tokenizer;
+  if (file.path.empty()) file.path = kept_tokenizer(checkpoint, config.model.init_from);
+  DELTAPORT_VALIDATE(!file.path.empty(), ConfigError, checkpoint.string(),
+                     ": its data was prepared with tokenizer '", name, "'; name its file with --tokenizer");
+  file.special_tokens = options.special_tokens ? SpecialTokens::recognised : SpecialTokens::as_text;
+  return make_tokenizer(file);
+}
+
+// One text that grows: its prompt first, then what is drawn.
+class Sequence {
+ public:
+  Sequence(const Tokenizer& tokenizer, const std::string& prompt) : tokenizer_(tokenizer), text_(prompt) {
+    // Models of bytes learnt where documents begin; others are given their prompt as it is.
+    if (tokenizer.name() == "byte" || prompt.empty()) ids_.push_back(tokenizer.end_of_document());
+    tokenizer.encode(prompt, ids_);
+    prompt_ids_ = ids_.size();
+  }
+  std::size_t prompt_ids() const { return prompt_ids_; }
+  const std::string& text() const { return text_; }
+  // Token `position`; a text that has ended repeats its last.
+  std::int32_t at(std::size_t position) const { return ids_[std::min(position, ids_.size() - 1)]; }
+  // True when the token behind `position` is not known yet.
+  bool wants(std::size_t position) const { return !ended_ && position + 1 == ids_.size(); }
+  bool ended() const { return ended_; }
+
+  // Draws the next token; returns its bytes.
+  std::string draw(std::vector<double> logits, const Options& options, std::uint64_t number) {
+    logits.resize(static_cast<std::size_t>(tokenizer_.vocab_size()));
+    const std::size_t drawn = ids_.size() - prompt_ids_;
+    const std::int32_t token = sample_token(logits, options.sampling, number, drawn);
+    std::string bytes;
+    if (token != tokenizer_.end_of_document()) {
+      tokenizer_.append_bytes(token, bytes);
+      ids_.push_back(token);
+    }
+    ended_ = token == tokenizer_.end_of_document() || drawn + 1 == static_cast<std::size_t>(options.tokens);
+    text_ += bytes;
+    return bytes;
   }
 
  private:
-  Runtime& runtime_;
-  DecodeState<T> state_;
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> ids_;
+  std::size_t prompt_ids_ = 0;
+  std::string text_;
+  bool ended_ = false;
 };
 
-std::unique_ptr<Tokenizer> tokenizer_of(const TrainingState& state, const std::filesystem::path& checkpoint) {
-  const auto extra = nlohmann::json::parse(state.extra_json, nullptr, false);
-  const std::string name = extra.is_object() ? extra.value("tokenizer", "unknown") : "unknown";
-  DELTAPORT_VALIDATE(name == "byte", ConfigError, checkpoint.string(),
-                     ": its data was prepared with tokenizer '", name, "'; generate knows 'byte'");
-  return make_tokenizer(name);
+void show(const std::string& bytes) {
+  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+  std::fflush(stdout);
 }
 
+// All texts in step, one token of each at a time: what one of them draws does not depend on the others. A single one is
+// shown as it grows, several when all have ended.
 template <class T>
-void write_text(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
-                const Tokenizer& tokenizer) {
+void write_texts(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
+                 const Tokenizer& tokenizer) {
   Runtime runtime;
   HybridLm<T> model(config.model, lm_options(config));
   model.parameters().allocate(runtime, Purpose::inference);
   load_weights(runtime, checkpoint, Verify::sizes, model.parameters());
 
-  std::vector<std::int32_t> prompt = {tokenizer.end_of_document()};
-  tokenizer.encode(options.prompt, prompt);
-  Writer<T> writer(model, runtime, static_cast<std::int64_t>(prompt.size()) + options.tokens);
-  std::vector<double> logits;
-  for (const std::int32_t token : prompt) logits = writer.feed(model, token);
-  std::fputs(options.prompt.c_str(), stdout);
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
-    logits.resize(static_cast<std::size_t>(tokenizer.vocab_size()));
-    const std::int32_t token = sample_token(logits, options.sampling, 0, static_cast<std::uint64_t>(i));
-    if (token == tokenizer.end_of_document()) break;
-    std::string bytes;
-    tokenizer.append_bytes(token, bytes);
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    std::fflush(stdout);
-    if (i + 1 < options.tokens) logits = writer.feed(model, token);
+  std::vector<Sequence> texts;
+  std::size_t longest = 0;
+  for (const std::string& prompt : options.prompts) {
+    texts.emplace_back(tokenizer, prompt);
+    longest = std::max(longest, texts.back().prompt_ids());
   }
-  std::fputc('\n', stdout);
+  const auto count = static_cast<std::int64_t>(texts.size());
+  auto state = model.make_decode_state(runtime, count, static_cast<std::int64_t>(longest) + options.tokens);
+  const bool single = texts.size() == 1;
+  if (single) show(texts[0].text());
+  const auto all_ended = [&] {
+    return std::all_of(texts.begin(), texts.end(), [](const Sequence& t) { return t.ended(); });
+  };
+  for (std::size_t position = 0; !all_ended(); ++position) {
+    std::vector<std::int32_t> tokens;
+    for (const Sequence& text : texts) tokens.push_back(text.at(position));
+    const auto input =
+        from_vector<std::int32_t>(runtime.compute(), runtime.arena(), "tokens", Shape{count}, tokens);
+    const auto logits = model.step(runtime, input, state);
+    for (std::int64_t i = 0; i < count; ++i) {
+      Sequence& text = texts[static_cast<std::size_t>(i)];
+      if (!text.wants(position)) continue;
+      const auto row = to_vector(runtime.compute(), logits.rows(i, i + 1));
+      const std::string bytes = text.draw({row.begin(), row.end()}, options, static_cast<std::uint64_t>(i));
+      if (single) show(bytes);
+    }
+  }
+  if (!single)
+    for (const Sequence& text : texts) show(text.text() + "\n" + (&text == &texts.back() ? "" : "----\n"));
+  else
+    show("\n");
 }
 
 int generate(const Options& options) {
   const auto checkpoint = checkpoint_of(options.path);
   const TrainingState state = read_training_state(checkpoint);
   const RunConfig config = parse_canonical(state.config_yaml, checkpoint.string());
-  const auto tokenizer_owner = tokenizer_of(state, checkpoint);
+  const auto tokenizer_owner = tokenizer_of(options, state, config, checkpoint);
   const Tokenizer& tokenizer = *tokenizer_owner;
 
   DELTAPORT_VALIDATE(config.model.vocab_size >= tokenizer.vocab_size(), ConfigError, checkpoint.string(),
@@ -95,9 +159,9 @@ int generate(const Options& options) {
                      " is smaller than the tokenizer's ", tokenizer.vocab_size(),
                      ": its text cannot be read back");
   if (model_dtype(config) == Dtype::bf16)
-    write_text<bfloat16>(options, config, checkpoint, tokenizer);
+    write_texts<bfloat16>(options, config, checkpoint, tokenizer);
   else
-    write_text<float>(options, config, checkpoint, tokenizer);
+    write_texts<float>(options, config, checkpoint, tokenizer);
   return 0;
 }
 
@@ -108,7 +172,14 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
   auto options = std::make_shared<Options>();
   command->add_option("path", options->path, "Run folder, folder of checkpoints, or one checkpoint")
       ->required();
-  command->add_option("--prompt", options->prompt, "Text to go on from (empty: a new document)");
+  command
+      ->add_option("--prompt", options->prompts,
+                   "Text to go on from (empty: a new document); may be given several times, for a batch")
+      ->allow_extra_args(false);
+  command->add_option("--tokenizer", options->tokenizer,
+                      "tokenizer.json or its folder (default: byte, or the file that import kept)");
+  command->add_flag("--special-tokens", options->special_tokens,
+                    "Take text like <|im_start|> in prompts for the special token of that name");
   command->add_option("--tokens", options->tokens, "Most tokens to add; ends earlier with the document")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
@@ -125,6 +196,7 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
       ->check(at_least(std::uint64_t{0}));
   command->callback([=, &action] {
     action = [=]() -> int {
+      if (options->prompts.empty()) options->prompts.emplace_back();
       return run_session(*invocation.argc, *invocation.argv, {},
                          [&](Session&) { return generate(*options); });
     };

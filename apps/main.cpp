@@ -15,9 +15,10 @@ namespace {
 // In the order of a user's way: check, prepare, train, look, measure. A command is listed once its file exists.
 constexpr deltaport::app::AddCommand commands[] = {
     deltaport::app::add_validate, deltaport::app::add_print_config, deltaport::app::add_schema,
-    deltaport::app::add_plan,     deltaport::app::add_data,         deltaport::app::add_train,
-    deltaport::app::add_generate, deltaport::app::add_report,       deltaport::app::add_op,
-    deltaport::app::add_bench,    deltaport::app::add_verify,       deltaport::app::add_info,
+    deltaport::app::add_plan,     deltaport::app::add_data,         deltaport::app::add_import,
+    deltaport::app::add_train,    deltaport::app::add_generate,     deltaport::app::add_export,
+    deltaport::app::add_report,   deltaport::app::add_op,           deltaport::app::add_bench,
+    deltaport::app::add_verify,   deltaport::app::add_info,
 };
 
 // A full disk behind standard output shows only when it is flushed.

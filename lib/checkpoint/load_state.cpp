@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 
+#include "checkpoint/read_tensor.hpp"
 #include "checkpoint/shards.hpp"
 #include "checkpoint/state_json.hpp"
 
@@ -46,20 +47,6 @@ Opened open(const Communicator& comm, const Path& checkpoint, Verify verify) {
     opened.shards = std::make_unique<ShardSet>(checkpoint, opened.manifest, all_families);
   });
   return opened;
-}
-
-/// Fills a tensor from the file, through a bounded host buffer.
-template <class T>
-void read_tensor(Runtime& runtime, const ShardSet::Found& found, const Tensor<T>& tensor) {
-  constexpr std::int64_t chunk = std::int64_t{1} << 20;
-  const std::int64_t n = tensor.size();
-  std::vector<T> host(static_cast<std::size_t>(std::min(chunk, n)));
-  const Tensor<T> slice = tensor.reshape(Shape{n});
-  for (std::int64_t first = 0; first < n; first += chunk) {
-    const std::int64_t count = std::min(chunk, n - first);
-    found.reader->read_range(*found.entry, first, count, host.data());
-    copy_from_host(runtime.compute(), slice.rows(first, first + count), host.data());
-  }
 }
 
 /// One parameter's slice of a flat buffer.
@@ -196,38 +183,13 @@ TrainingState read_training_state(const std::filesystem::path& checkpoint) {
   return read_state(checkpoint, read_manifest(checkpoint)).state;
 }
 
-template <class T>
-std::filesystem::path load_weights(Runtime& runtime, const std::filesystem::path& path, Verify verify,
-                                   const ParameterSet<T>& parameters) {
-  const Path checkpoint = resolve_checkpoint(path);
-  const Manifest manifest = read_manifest(checkpoint);
-  for (const auto& [name, digest] : manifest.files)
-    if (name.rfind("model-", 0) == 0) verify_file(checkpoint, name, digest, verify);
-  const ShardSet shards(checkpoint, manifest, {Family::model});
-  shards.check(parameters.infos(), {Family::model}, nullptr);
-  const bool through_masters = parameters.flat_masters().defined();
-  for (std::size_t i = 0; i < parameters.infos().size(); ++i) {
-    const ParameterInfo& info = parameters.infos()[i];
-    const ShardSet::Found& found = shards.at(Family::model, info.name);
-    const int index = static_cast<int>(i);
-    if (through_masters || info.kept == Kept::exact)
-      read_tensor(runtime, found, parameters.master(index));
-    else
-      read_tensor(runtime, found, parameters.value(index));
-  }
-  if (through_masters) parameters.round_values(runtime);
-  return checkpoint;
-}
-
-#define DELTAPORT_INSTANTIATE(T)                                                                            \
-  template std::optional<LoadedCheckpoint> resume_training_state<T>(                                        \
-      const Communicator&, Runtime&, const std::filesystem::path&, Verify, const ParameterSet<T>&,          \
-      AdamW<T>&, const BelongsCheck&);                                                                      \
-  template LoadedCheckpoint load_training_state<T>(const Communicator&, Runtime&,                           \
-                                                   const std::filesystem::path&, Verify,                    \
-                                                   const ParameterSet<T>&, AdamW<T>&, const BelongsCheck&); \
-  template std::filesystem::path load_weights<T>(Runtime&, const std::filesystem::path&, Verify,            \
-                                                 const ParameterSet<T>&);
+#define DELTAPORT_INSTANTIATE(T)                                                                   \
+  template std::optional<LoadedCheckpoint> resume_training_state<T>(                               \
+      const Communicator&, Runtime&, const std::filesystem::path&, Verify, const ParameterSet<T>&, \
+      AdamW<T>&, const BelongsCheck&);                                                             \
+  template LoadedCheckpoint load_training_state<T>(const Communicator&, Runtime&,                  \
+                                                   const std::filesystem::path&, Verify,           \
+                                                   const ParameterSet<T>&, AdamW<T>&, const BelongsCheck&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

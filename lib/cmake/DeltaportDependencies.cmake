@@ -40,6 +40,19 @@ endif()
 if(DELTAPORT_ENABLE_ZLIB)
   find_package(ZLIB REQUIRED)
 endif()
+if(DELTAPORT_ENABLE_TOKENIZER)
+  find_path(DELTAPORT_PCRE2_INCLUDE_DIR pcre2.h)
+  find_library(DELTAPORT_PCRE2_LIBRARY pcre2-8)
+  find_path(DELTAPORT_UTF8PROC_INCLUDE_DIR utf8proc.h)
+  find_library(DELTAPORT_UTF8PROC_LIBRARY utf8proc)
+  if(NOT DELTAPORT_PCRE2_INCLUDE_DIR OR NOT DELTAPORT_PCRE2_LIBRARY OR NOT DELTAPORT_UTF8PROC_INCLUDE_DIR
+      OR NOT DELTAPORT_UTF8PROC_LIBRARY)
+    message(FATAL_ERROR
+      "DELTAPORT_ENABLE_TOKENIZER is ON, but PCRE2 (8 bit) or utf8proc was not found "
+      "(Debian: libpcre2-dev libutf8proc-dev, Spack: pcre2 utf8proc). "
+      "Set DELTAPORT_ENABLE_TOKENIZER=OFF to do without tokenizer.json; the byte tokenizer remains.")
+  endif()
+endif()
 if(DELTAPORT_ENABLE_HWLOC)
   find_path(DELTAPORT_HWLOC_INCLUDE_DIR hwloc.h)
   find_library(DELTAPORT_HWLOC_LIBRARY hwloc)

@@ -87,6 +87,10 @@ std::vector<Field> make_table() {
       {"model.initializer_range", real, "", {.least = 0, .most = 1, .least_excluded = true}, {}, same,
        "standard deviation of initial matrices", model<&ModelConfig::initializer_range>},
 
+      {"model.init_from", text, "", {}, {}, free,
+       "folder that a new run takes its weights from: Hugging Face's or deltaport's; none: random ones",
+       model<&ModelConfig::init_from>},
+
       {"model.linear.num_key_heads", integer, "heads", between(1, 4096), {}, same,
        "query and key heads of GDN and GDN2", linear<&LM::num_key_heads>},
       {"model.linear.num_value_heads", integer, "heads", between(1, 4096), {}, same,

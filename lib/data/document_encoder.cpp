@@ -10,6 +10,7 @@ namespace deltaport {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+constexpr std::size_t most_pending_bytes = std::size_t{4} << 20;
 constexpr std::size_t encode_bytes = 64 * 1024;  // ids of that much text stay in the cache
 
 /// The same for equal documents, wherever they are; the seed is fixed, so the split is a property of the
@@ -32,6 +33,7 @@ void DocumentEncoder::begin(std::string_view first_block) {
   utf8_ = Utf8Checker();
   document_bytes_ = 0;
   cut_ = false;
+  pending_.clear();
 }
 
 void DocumentEncoder::add(std::string_view block) {
@@ -52,8 +54,25 @@ void DocumentEncoder::add(std::string_view block) {
 }
 
 void DocumentEncoder::store(std::string_view text) {
+  if (pending_.empty()) return store_front(text);
+  pending_ += text;
+  if (pending_.size() < enough_) return;
+  const std::string whole = std::move(pending_);
+  pending_.clear();
+  store_front(whole);
+}
+
+/// Keeps what cannot be encoded yet. Where nothing can, twice as much text is waited for: no byte is looked at more than
+/// a few times. Beyond a limit the text is cut where it is, for memory's sake.
+void DocumentEncoder::store_front(std::string_view text) {
   ids_.clear();
-  tokenizer_.encode(text, ids_);
+  std::size_t done = tokenizer_.encode_front(text, ids_);
+  if (done == 0 && text.size() >= most_pending_bytes) {
+    done = text.size();
+    tokenizer_.encode(text, ids_);
+  }
+  pending_ = text.substr(done);
+  enough_ = std::max(2 * pending_.size(), encode_bytes);
   store_ids();
   if (chunk_.stored.size() < chunk_bytes) return;
   output_.push(std::move(chunk_));
@@ -75,7 +94,10 @@ Piece& DocumentEncoder::piece() {
 }
 
 void DocumentEncoder::end() {
-  ids_ = {tokenizer_.end_of_document()};
+  ids_.clear();
+  tokenizer_.encode(pending_, ids_);
+  pending_.clear();
+  ids_.push_back(tokenizer_.end_of_document());
   store_ids();
   piece().ends_document = true;
   open_piece_ = false;

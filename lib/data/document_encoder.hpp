@@ -37,6 +37,7 @@ class DocumentEncoder {
 
  private:
   void store(std::string_view text);
+  void store_front(std::string_view text);
   void store_ids();
   Piece& piece();
 
@@ -46,6 +47,8 @@ class DocumentEncoder {
   UnitQueue::Output& output_;
   Chunk chunk_;
   std::vector<std::int32_t> ids_;
+  std::string pending_;     // text whose ids depend on what follows
+  std::size_t enough_ = 0;  // bytes of it that are worth another try
   Utf8Checker utf8_;
   std::int64_t document_bytes_ = 0;
   bool cut_ = false;

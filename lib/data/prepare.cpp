@@ -156,7 +156,8 @@ PrepareSummary prepare(const PrepareOptions& options) {
   const auto seconds_since = [](Clock::time_point t) {
     return std::chrono::duration<double>(Clock::now() - t).count();
   };
-  const ByteTokenizer tokenizer;  // its ids do not depend on where the text is cut into blocks
+  const auto owner = make_tokenizer(options.tokenizer);
+  const Tokenizer& tokenizer = *owner;
   const TokenDtype dtype = dtype_for_vocab(tokenizer.vocab_size());
   TextUnits units(CorpusWalker(options.inputs, options.extensions));
   Writers writers(options, dtype);

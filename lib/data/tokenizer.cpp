@@ -35,6 +35,11 @@ void ByteTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids
   for (std::size_t i = 0; i < text.size(); ++i) ids[begin + i] = static_cast<unsigned char>(text[i]);
 }
 
+std::size_t ByteTokenizer::encode_front(std::string_view text, std::vector<std::int32_t>& ids) const {
+  encode(text, ids);
+  return text.size();
+}
+
 void ByteTokenizer::append_bytes(std::int32_t id, std::string& bytes) const {
   if (id >= 0 && id < 256)
     bytes += static_cast<char>(static_cast<unsigned char>(id));
@@ -45,6 +50,11 @@ void ByteTokenizer::append_bytes(std::int32_t id, std::string& bytes) const {
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name) {
   DELTAPORT_VALIDATE(name == "byte", DataError, "unknown tokenizer \"", name, "\"; there is \"byte\"");
   return std::make_unique<ByteTokenizer>();
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFile& file) {
+  if (file.path == "byte") return std::make_unique<ByteTokenizer>();
+  return read_tokenizer(file);
 }
 
 }  // namespace deltaport

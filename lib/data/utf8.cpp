@@ -68,6 +68,23 @@ bool Utf8Checker::accept(std::string_view piece) {
   return valid_;
 }
 
+std::size_t well_formed_prefix(std::string_view text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
+    std::uint64_t eight = 0;
+    while (i + 8 <= text.size()) {
+      std::memcpy(&eight, text.data() + i, 8);
+      if ((eight & 0x8080808080808080ull) != 0) break;
+      i += 8;
+    }
+    if (i == text.size()) break;
+    const int length = character_length(text.substr(i));
+    if (length < 0) break;
+    i += static_cast<std::size_t>(length);
+  }
+  return i;
+}
+
 std::string replace_ill_formed(std::string_view text) {
   std::string out;
   out.reserve(text.size());

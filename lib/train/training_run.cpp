@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "deltaport/checkpoint/hugging_face.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/data/batch_hash.hpp"
 #include "deltaport/optim/global_norm.hpp"
@@ -104,6 +105,11 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   model_ = std::make_unique<HybridLm<T>>(config.model, lm_options(config));
   model_->parameters().allocate(runtime);
   model_->parameters().initialize(runtime, config.run.seed);
+  if (config.model.init_from != "none")
+    communicator.agree([&] {
+      const Verify verify = config.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
+      load_initial_weights(runtime, config.model.init_from, verify, config.model, model_->parameters());
+    });
   optimizer_ =
       std::make_unique<AdamW<T>>(runtime, model_->parameters(), config.optimizer, config.train.grad_clip);
   loss_sum_ = runtime.allocate_zero<double>("loss sum", Shape{1});

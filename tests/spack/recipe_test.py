@@ -29,6 +29,10 @@ BRINGS = {
     "hwloc": "hwloc",
     "cblas.h": "openblas",
     "openblas": "openblas",
+    "pcre2.h": "pcre2",
+    "pcre2-8": "pcre2",
+    "utf8proc.h": "utf8proc",
+    "utf8proc": "utf8proc",
 }
 PART_OF_THE_SYSTEM = {"Threads", "OpenMP"}
 BUILD_TOOLS = {"c", "cxx", "cmake"}
@@ -151,7 +155,7 @@ class Recipe(unittest.TestCase):
         self.assertEqual(DEPENDENCIES - BUILD_TOOLS - {BRINGS[name] for name in found}, set(), "not looked for by CMake")
 
     def test_optional_dependencies_hang_on_their_variant(self):
-        for package, variant in {"mpi": "+mpi", "openblas": "+blas", "hwloc": "+hwloc", "zlib-api": "+zlib",
+        for package, variant in {"mpi": "+mpi", "openblas": "+blas", "hwloc": "+hwloc", "zlib-api": "+zlib", "pcre2": "+tokenizer", "utf8proc": "+tokenizer",
                                  "cli11": "+apps", "cuda": "+cuda"}.items():
             for arguments, keywords in RECORDED.of("depends_on"):
                 if arguments[0].split()[0].split("@")[0] == package:

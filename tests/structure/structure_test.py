@@ -36,6 +36,8 @@ OUTSIDE_HEADERS = {
     r"cublas.*": {"core"},
     r"xxhash\.h": {"checkpoint", "data"},
     r"zlib\.h": {"data"},
+    r"pcre2\.h": {"data"},
+    r"utf8proc\.h": {"data"},
 }
 
 # One body for several instruction sets, each in a namespace of its own.
@@ -44,6 +46,9 @@ INCLUDED_SEVERAL_TIMES = {
     "lib/recurrence/portable/pair_host.hpp",
     "lib/recurrence/portable/pair_kernels.hpp",
 }
+
+# Numbers that tests compare with, not text.
+BINARY_SUFFIXES = {".safetensors"}
 
 SOURCE_SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh"}
 CARRIES_LICENSE = SOURCE_SUFFIXES | {".cmake", ".py"}
@@ -60,7 +65,7 @@ def tracked_files():
     return sorted(path for path in files if not path.parts[0].startswith(skipped) and "__pycache__" not in path.parts)
 
 
-FILES = tracked_files()
+FILES = [path for path in tracked_files() if path.suffix not in BINARY_SUFFIXES]
 
 
 def text_of(path):

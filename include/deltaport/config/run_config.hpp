@@ -43,6 +43,9 @@ struct ModelConfig {
   bool tie_word_embeddings = true;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
+  /// Folder that a new run takes its weights from: a Hugging Face checkpoint, a checkpoint of ours, or a folder of
+  /// those; "none": random ones.
+  std::string init_from = "none";
 
   /// Mixer of layer i.
   LayerType layer_type(std::int64_t i) const {

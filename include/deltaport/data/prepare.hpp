@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "deltaport/data/token_writer.hpp"
+#include "deltaport/data/tokenizer.hpp"
 
 namespace deltaport {
 
@@ -30,9 +31,10 @@ struct PrepareSummary {
 struct PrepareOptions {
   /// Files and folders, read in this order. Folders are walked in the order of their paths' bytes.
   std::vector<std::string> inputs;
-  std::string output;               ///< prefix
-  std::string valid_output;         ///< prefix; empty: no split
-  double valid_fraction = 0.0;      ///< of the documents, in (0, 1) with valid_output
+  std::string output;           ///< prefix
+  std::string valid_output;     ///< prefix; empty: no split
+  double valid_fraction = 0.0;  ///< of the documents, in (0, 1) with valid_output
+  TokenizerFile tokenizer{.path = "byte"};
   std::string text_field = "text";  ///< of JSONL objects
   /// Files in folders are taken when their name, less ".gz", ends in one of these; "*" takes all.
   std::vector<std::string> extensions = {".txt", ".md", ".rst", ".jsonl"};
@@ -45,11 +47,12 @@ struct PrepareOptions {
 /// Longest line of a JSONL file.
 inline constexpr std::int64_t max_jsonl_line_bytes = std::int64_t{32} << 20;
 
-/// Turns text into a token file (see TokenWriter) with ByteTokenizer. A text file is one document; a line of
+/// Turns text into a token file (see TokenWriter). A text file is one document; a line of
 /// a JSONL file (.jsonl, .ndjson, .json) is one. Either may be compressed with gzip, which is recognised by
 /// content. Each document is followed by the tokenizer's end-of-document. The output is the same for any
 /// number of threads and either complete or absent; memory stays below 512 MiB whatever the input holds,
-/// because files are streamed in blocks.
+/// because files are streamed in blocks. (With a tokenizer.json, a document of more than 4 MiB in which no line begins with
+/// an ASCII letter or digit is cut there; no token joins the two parts.)
 ///
 /// Skipped in folders and counted: files with a NUL byte among the first 512 KiB, special files, links to
 /// folders. A file named as an input is always read, its bytes kept as they are. Text that is not UTF-8 is

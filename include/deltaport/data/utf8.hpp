@@ -25,6 +25,9 @@ class Utf8Checker {
   std::uint8_t high_ = 0xBF;
 };
 
+/// Bytes of the longest front of whole well-formed characters.
+std::size_t well_formed_prefix(std::string_view text);
+
 /// The text with each maximal ill-formed part replaced by U+FFFD.
 std::string replace_ill_formed(std::string_view text);
 

@@ -19,6 +19,7 @@ class Deltaport(CMakePackage, CudaPackage):
     variant("blas", default=True, description="Host matrix products through OpenBLAS")
     variant("hwloc", default=True, description="Topology and binding through hwloc")
     variant("zlib", default=True, description="Read gzip-compressed text")
+    variant("tokenizer", default=True, description="Read tokenizer.json")
     variant("apps", default=True, description="Build the deltaport program")
 
     depends_on("c", type="build")
@@ -35,6 +36,8 @@ class Deltaport(CMakePackage, CudaPackage):
     depends_on("openblas@0.3.21: threads=openmp", when="+blas")
     depends_on("hwloc@2.4:", when="+hwloc")
     depends_on("zlib-api", when="+zlib")
+    depends_on("pcre2@10.32: +jit", when="+tokenizer")
+    depends_on("utf8proc@2.6:", when="+tokenizer")
     depends_on("googletest@1.12:", type="test")
     depends_on("python@3:", type="test")
 
@@ -60,6 +63,7 @@ class Deltaport(CMakePackage, CudaPackage):
             self.define_from_variant("DELTAPORT_ENABLE_BLAS", "blas"),
             self.define_from_variant("DELTAPORT_ENABLE_HWLOC", "hwloc"),
             self.define_from_variant("DELTAPORT_ENABLE_ZLIB", "zlib"),
+            self.define_from_variant("DELTAPORT_ENABLE_TOKENIZER", "tokenizer"),
             self.define_from_variant("DELTAPORT_BUILD_APPS", "apps"),
             self.define("DELTAPORT_BUILD_TESTS", self.run_tests),
         ]
