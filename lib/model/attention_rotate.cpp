@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/attention_packs.hpp"
 #include "model/attention_project.hpp"
 #include "model/column_sum.hpp"
 #include "model/norm_row.hpp"
@@ -122,12 +123,27 @@ void rotation_table(Runtime& runtime, std::int64_t tokens, std::int64_t rotary_d
                  RotationTable<Accumulate<T>>{half, Kokkos::log(theta), positions, offset, table});
 }
 
+namespace {
+
+/// Pairs of packs are rotated together.
+bool rotates_by_packs(const AttentionLayout& layout, std::initializer_list<const void*> pointers) {
+  return layout.head_dim <= widest_row && layout.rotary_dim % (2 * pack_width) == 0 &&
+         packable(layout.head_dim, pointers);
+}
+
+}  // namespace
+
 template <class T>
 void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
                      const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q,
                      T* k) {
-  for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
-               NormAndRotate<T>{layout, norms, projections, table, q, k});
+  const int lanes = row_lanes(layout.head_dim);
+  const PackedNormAndRotate<T> packed{lanes, tokens, layout, norms, projections, table, q, k};
+  if (rotates_by_packs(layout, {projections, norms.query_weight, norms.key_weight, table, q, k}))
+    for_each_group(runtime.compute(), "deltaport: q/k norm and rotation", packed.groups(), lanes, packed);
+  else
+    for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
+                 NormAndRotate<T>{layout, norms, projections, table, q, k});
 }
 
 template <class T>
@@ -139,10 +155,18 @@ void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const Atten
   const std::int64_t blocks = gradient_blocks(tokens), hd = layout.head_dim;
   const auto query = runtime.allocate<A>("attention q_norm partial", Shape{blocks * layout.heads, hd});
   const auto key = runtime.allocate<A>("attention k_norm partial", Shape{blocks * layout.kv_heads, hd});
-  for_each_row(runtime.compute(), "deltaport: q/k norm and rotation backward",
-               blocks * (layout.heads + layout.kv_heads),
-               NormAndRotateBackward<T>{layout, norms, tokens, projections, table, dq, dk, d_projections,
-                                        query.data(), key.data()});
+  const int lanes = row_lanes(hd);
+  const PackedNormAndRotateBackward<T, A> packed{
+      lanes, tokens, layout, norms, projections, table, dq, dk, d_projections, query.data(), key.data()};
+  if (rotates_by_packs(layout,
+                       {projections, norms.query_weight, norms.key_weight, table, dq, dk, d_projections}))
+    for_each_group(runtime.compute(), "deltaport: q/k norm and rotation backward", packed.groups(), lanes,
+                   packed);
+  else
+    for_each_row(runtime.compute(), "deltaport: q/k norm and rotation backward",
+                 blocks * (layout.heads + layout.kv_heads),
+                 NormAndRotateBackward<T>{layout, norms, tokens, projections, table, dq, dk, d_projections,
+                                          query.data(), key.data()});
   add_column_sums<A>(runtime, blocks * layout.heads, hd, query.data(), d_query_weight);
   add_column_sums<A>(runtime, blocks * layout.kv_heads, hd, key.data(), d_key_weight);
 }
