@@ -63,6 +63,13 @@ struct PackedConvolution {
   }
 };
 
+/// One of the tensors of queries, keys and values. An index that is not known at compile time would take the pointers
+/// through local memory.
+template <class P>
+KOKKOS_FORCEINLINE_FUNCTION P* of_part(P* const (&tensors)[3], int part) {
+  return part == 0 ? tensors[0] : part == 1 ? tensors[1] : tensors[2];
+}
+
 /// A run of tokens of one head by one group of 32 lanes.
 template <class T, int W>
 struct PackedConvolveForward {
@@ -103,7 +110,7 @@ struct PackedConvolveForward {
         for (int j = 0; j < W; ++j) y[j] *= inverse;
         if (c == 0) rstd[t * 2 * in.shape.key_heads + index] = inverse;
       }
-      if (inside) store_pack(out[part.part] + (t * heads + part.head) * part.width + c, y);
+      if (inside) store_pack(of_part(out, part.part) + (t * heads + part.head) * part.width + c, y);
     }
   }
 };
@@ -181,7 +188,7 @@ struct PackedConvolveBackward {
                                                            std::int64_t position, A (&d)[W]) const {
     const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
     A dy[W] = {}, unit[W], slope[W], mine = 0;
-    if (c < part.width) load_pack(dout[part.part] + (t * heads + part.head) * part.width + c, dy);
+    if (c < part.width) load_pack(of_part(dout, part.part) + (t * heads + part.head) * part.width + c, dy);
     const A inverse = part.unit_length ? rstd[t * 2 * in.shape.key_heads + index] : A(1);
     for (int j = 0; j < W; ++j) {
       const A pre = window.convolve(w, j, position), s = sigmoid(pre);
