@@ -8,6 +8,7 @@ constexpr std::string_view precisions[] = {"float32", "bfloat16"};
 constexpr std::string_view on_nonfinite[] = {"stop", "skip"};
 constexpr std::string_view schedules[] = {"constant", "cosine", "wsd"};
 constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "host", "cuda"};
+constexpr std::string_view attentions[] = {"auto", "portable", "cudnn"};
 constexpr std::string_view graph_scopes[] = {"none", "attention", "layer", "step"};
 constexpr std::string_view capture_failures[] = {"error", "eager"};
 constexpr std::string_view offload_scopes[] = {"gdn_core_attn", "norm_out", "attn_core", "mlp"};
@@ -32,6 +33,10 @@ std::span<const std::string_view> names_of<ScheduleName>() {
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>() {
   return recurrences;
+}
+template <>
+std::span<const std::string_view> names_of<AttentionName>() {
+  return attentions;
 }
 template <>
 std::span<const std::string_view> names_of<GraphScope>() {

@@ -71,6 +71,7 @@ std::string_view section_doc(std::string_view section) {
       {"optimizer", "AdamW"},
       {"schedule", "learning rate over the steps"},
       {"recurrence", "kernels of GDN and GDN2"},
+      {"attention", "kernels of attention layers"},
       {"recompute", "what backward computes again instead of forward saving it"},
       {"offload", "saved tensors in host memory"},
       {"checkpoint", "saving and continuing"},

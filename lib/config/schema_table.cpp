@@ -159,6 +159,10 @@ std::vector<Field> make_table() {
       {"recurrence.implementation", word, "", {}, names_of<RecurrenceName>(), free,
        "which kernels run GDN and GDN2", bind<&R::recurrence, &RecurrenceConfig::implementation>},
 
+      {"attention.implementation", word, "", {}, names_of<AttentionName>(), free,
+       "which kernels run the core of attention; cudnn needs a build with cuDNN and bfloat16",
+       bind<&R::attention, &AttentionKernels::implementation>},
+
       {"graph.scope", word, "", {}, names_of<GraphScope>(), free,
        "what is captured once and replayed: token mixers, layers or whole passes", graph<&GraphConfig::scope>},
       {"graph.warmup_steps", integer, "steps", between(0, max_count), {}, free,

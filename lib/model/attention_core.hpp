@@ -3,6 +3,11 @@
 
 #include "deltaport/core/context.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/model/attention_mixer.hpp"
+
+namespace deltaport::cudnn {
+class Attention;
+}
 
 namespace deltaport {
 
@@ -38,5 +43,37 @@ template <class T>
 void attention_backward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
                         const T* k, const T* v, const Accumulate<T>* logsumexp, const Accumulate<T>* delta,
                         const T* d_o, Accumulate<T>* dq, Accumulate<T>* dk, T* dv);
+
+/// Gradients of q and k for the kernel that takes them on: sums, or rounded ones where the implementation gives those.
+template <class T>
+struct AttentionGradients {
+  Tensor<Accumulate<T>> q, k;
+  Tensor<T> rounded_q, rounded_k;
+};
+
+/// The core by one of its implementations. All keep the same logsumexp, so that backward may be done by another one than
+/// forward. Which one `automatic` takes depends on sizes alone: cuDNN for bfloat16 in rows of whole tiles of 128 tokens
+/// where it has an engine, else the kernels above.
+template <class T>
+class AttentionCore {
+ public:
+  explicit AttentionCore(AttentionImplementation implementation) : implementation_(implementation) {}
+
+  /// As attention_forward(). Throws ShapeError when the implementation asked for cannot do it.
+  void forward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
+               const T* k, const T* v, T* o, Accumulate<T>* logsumexp);
+  /// As attention_backward(); o is what forward gave.
+  AttentionGradients<T> backward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences,
+                                 const T* q, const T* k, const T* v, const T* o,
+                                 const Accumulate<T>* logsumexp, const Accumulate<T>* delta, const T* d_o,
+                                 T* dv);
+
+ private:
+  cudnn::Attention* engine(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences,
+                           bool backward);
+
+  AttentionImplementation implementation_;
+  std::shared_ptr<cudnn::Attention> cudnn_;
+};
 
 }  // namespace deltaport

@@ -2,6 +2,7 @@
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/attention_packs.hpp"
 #include "model/attention_project.hpp"
 #include "model/row_sum.hpp"
 
@@ -66,16 +67,26 @@ struct ApplyGateBackward {
 template <class T>
 void apply_gate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout, const T* projections,
                 const T* o, T* y) {
-  for_each_row(runtime.compute(), "deltaport: attention gate", tokens,
-               ApplyGate<T>{layout, projections, o, y});
+  if (packable(layout.head_dim, {projections, o, y}))
+    for_each_index(runtime.compute(), "deltaport: attention gate",
+                   tokens * layout.heads * layout.head_dim / pack_width,
+                   PackedGate<T>{layout, projections, o, y});
+  else
+    for_each_row(runtime.compute(), "deltaport: attention gate", tokens,
+                 ApplyGate<T>{layout, projections, o, y});
 }
 
 template <class T>
 void apply_gate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
                          const T* projections, const T* o, T* dy, T* y, T* d_projections,
                          Accumulate<T>* delta) {
-  for_each_row(runtime.compute(), "deltaport: attention gate backward", tokens,
-               ApplyGateBackward<T>{layout, tokens, projections, o, dy, y, d_projections, delta});
+  const int lanes = row_lanes(layout.head_dim);
+  if (layout.head_dim <= widest_row && packable(layout.head_dim, {projections, o, dy, y, d_projections}))
+    for_each_group(runtime.compute(), "deltaport: attention gate backward", tokens * layout.heads, lanes,
+                   PackedGateBackward<T>{lanes, tokens, layout, projections, o, dy, y, d_projections, delta});
+  else
+    for_each_row(runtime.compute(), "deltaport: attention gate backward", tokens,
+                 ApplyGateBackward<T>{layout, tokens, projections, o, dy, y, d_projections, delta});
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                           \

@@ -40,7 +40,7 @@ struct AttentionMixer<T>::Projected {
 
 template <class T>
 AttentionMixer<T>::AttentionMixer(ParameterSet<T>& parameters, const std::string& prefix,
-                                  const ModelConfig& config)
+                                  const ModelConfig& config, AttentionImplementation implementation)
     : hidden_(config.hidden_size),
       heads_(config.attention.num_heads),
       kv_heads_(config.attention.num_kv_heads),
@@ -48,7 +48,8 @@ AttentionMixer<T>::AttentionMixer(ParameterSet<T>& parameters, const std::string
       rotary_dim_(std::llround(static_cast<double>(head_dim_) * config.attention.partial_rotary_factor)),
       rope_theta_(config.attention.rope_theta),
       eps_(config.rms_norm_eps),
-      prefix_(prefix) {
+      prefix_(prefix),
+      core_(std::make_shared<AttentionCore<T>>(implementation)) {
   validate(prefix, config, rotary_dim_);
   const Initializer init{Initializer::Kind::normal, config.initializer_range, 0.0};
   const std::int64_t key_rows = kv_heads_ * head_dim_;
@@ -117,8 +118,8 @@ Tensor<T> AttentionMixer<T>::forward(Context& context, const Tensor<T>& x, const
   const Projected p = project(runtime, x, sequences.positions.data(), 0);
   const auto o = runtime.allocate<T>("attention core output", Shape{tokens, heads_, head_dim_});
   const auto logsumexp = runtime.allocate<Accumulate<T>>("attention logsumexp", Shape{heads_, tokens});
-  attention_forward<T>(runtime, core_shape(tokens, layout), sequences, p.q.data(), p.k.data(),
-                       p.projections.data() + layout.value_offset(0), o.data(), logsumexp.data());
+  core_->forward(runtime, core_shape(tokens, layout), sequences, p.q.data(), p.k.data(),
+                 p.projections.data() + layout.value_offset(0), o.data(), logsumexp.data());
   if (context.training()) {
     context.saved.save(x);
     context.saved.save(p.projections);
@@ -161,15 +162,20 @@ Tensor<T> AttentionMixer<T>::backward(Context& context, const Tensor<T>& dy,
     linear_backward_weight<T>(runtime, tokens, inner, hidden_, dy.data(), hidden_, gated.data(), inner,
                               out_.gradient().data());
   }
-  const auto dq = runtime.allocate<A>("attention dq", q.shape());
-  const auto dk = runtime.allocate<A>("attention dk", k.shape());
   const std::int64_t value_offset = layout.value_offset(0);
-  attention_backward<T>(runtime, core_shape(tokens, layout), sequences, q.data(), k.data(),
-                        projections.data() + value_offset, logsumexp.data(), delta.data(), d_o.data(),
-                        dq.data(), dk.data(), d_projections.data() + value_offset);
-  norm_and_rotate_backward<T>(runtime, tokens, layout, {q_norm_.value().data(), k_norm_.value().data(), eps_},
-                              projections.data(), table.data(), dq.data(), dk.data(), d_projections.data(),
-                              q_norm_.gradient().data(), k_norm_.gradient().data());
+  const auto d = core_->backward(runtime, core_shape(tokens, layout), sequences, q.data(), k.data(),
+                                 projections.data() + value_offset, o.data(), logsumexp.data(), delta.data(),
+                                 d_o.data(), d_projections.data() + value_offset);
+  const auto pass_on = [&](const auto& dq, const auto& dk) {
+    norm_and_rotate_backward<T>(runtime, tokens, layout,
+                                {q_norm_.value().data(), k_norm_.value().data(), eps_}, projections.data(),
+                                table.data(), dq.data(), dk.data(), d_projections.data(),
+                                q_norm_.gradient().data(), k_norm_.gradient().data());
+  };
+  if (d.rounded_q.defined())
+    pass_on(d.rounded_q, d.rounded_k);
+  else
+    pass_on(d.q, d.k);
   const auto dx = runtime.allocate<T>("attention dx", x.shape());
   linear_backward_input<T>(runtime, tokens, hidden_, width, d_projections.data(), width, qkv_.value().data(),
                            0, dx.data(), hidden_);

@@ -40,12 +40,12 @@ void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayou
                      const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q, T* k);
 
 /// Writes the gradients of the query and key parts of the projections and adds to those of the norms'
-/// weights. Overwrites dq and dk.
-template <class T>
+/// weights. May overwrite dq and dk, which are of type T or Accumulate<T>.
+template <class T, class D>
 void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
                               const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table,
-                              Accumulate<T>* dq, Accumulate<T>* dk, T* d_projections,
-                              Accumulate<T>* d_query_weight, Accumulate<T>* d_key_weight);
+                              D* dq, D* dk, T* d_projections, Accumulate<T>* d_query_weight,
+                              Accumulate<T>* d_key_weight);
 
 /// y = o sigmoid(gate); o and y are [tokens, heads, head_dim].
 template <class T>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/attention_packs.hpp"
 #include "model/attention_project.hpp"
 #include "model/column_sum.hpp"
 #include "model/norm_row.hpp"
@@ -64,7 +65,7 @@ struct NormAndRotate {
 };
 
 /// One head (query heads first, then key heads) of a block of tokens.
-template <class T>
+template <class T, class D>
 struct NormAndRotateBackward {
   using A = Accumulate<T>;
   AttentionLayout layout;
@@ -72,8 +73,8 @@ struct NormAndRotateBackward {
   std::int64_t tokens;
   const T* projections;
   const A* table;
-  A* dq;
-  A* dk;
+  D* dq;
+  D* dk;
   T* d_projections;
   A* query_partial;  // [blocks, heads, head_dim]
   A* key_partial;    // [blocks, kv_heads, head_dim]
@@ -91,23 +92,23 @@ struct NormAndRotateBackward {
     const std::int64_t begin = block * gradient_block_rows;
     const std::int64_t end = begin + gradient_block_rows < tokens ? begin + gradient_block_rows : tokens;
     for (std::int64_t t = begin; t < end; ++t) {
-      A* grad = (query ? dq : dk) + (t * count + h) * hd;
+      D* grad = (query ? dq : dk) + (t * count + h) * hd;
       rotate_back(team, t, grad);
       const T* in = projections + t * layout.width() + offset;
       const A rstd = reciprocal_rms<A>(team, hd, in, static_cast<A>(norms.eps));
-      norm_row_backward<A>(team, hd, in, rstd, w, static_cast<const A*>(grad), static_cast<const T*>(nullptr),
+      norm_row_backward<A>(team, hd, in, rstd, w, static_cast<const D*>(grad), static_cast<const T*>(nullptr),
                            d_projections + t * layout.width() + offset, share);
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void rotate_back(const TeamMember& team, std::int64_t t, A* grad) const {
+  KOKKOS_FORCEINLINE_FUNCTION void rotate_back(const TeamMember& team, std::int64_t t, D* grad) const {
     const std::int64_t half = layout.rotary_dim / 2;
     const A* cosine = table + t * layout.rotary_dim;
     const A* sine = cosine + half;
     row_for(team, half, [=](const std::int64_t i) {
-      const A a = grad[i], b = grad[half + i];
-      grad[i] = a * cosine[i] + b * sine[i];
-      grad[half + i] = b * cosine[i] - a * sine[i];
+      const A a = widen(grad[i]), b = widen(grad[half + i]);
+      grad[i] = static_cast<D>(a * cosine[i] + b * sine[i]);
+      grad[half + i] = static_cast<D>(b * cosine[i] - a * sine[i]);
     });
   }
 };
@@ -122,42 +123,72 @@ void rotation_table(Runtime& runtime, std::int64_t tokens, std::int64_t rotary_d
                  RotationTable<Accumulate<T>>{half, Kokkos::log(theta), positions, offset, table});
 }
 
+namespace {
+
+/// Pairs of packs are rotated together.
+bool rotates_by_packs(const AttentionLayout& layout, std::initializer_list<const void*> pointers) {
+  return layout.head_dim <= widest_row && layout.rotary_dim % (2 * pack_width) == 0 &&
+         packable(layout.head_dim, pointers);
+}
+
+}  // namespace
+
 template <class T>
 void norm_and_rotate(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
                      const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table, T* q,
                      T* k) {
-  for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
-               NormAndRotate<T>{layout, norms, projections, table, q, k});
+  const int lanes = row_lanes(layout.head_dim);
+  const PackedNormAndRotate<T> packed{lanes, tokens, layout, norms, projections, table, q, k};
+  if (rotates_by_packs(layout, {projections, norms.query_weight, norms.key_weight, table, q, k}))
+    for_each_group(runtime.compute(), "deltaport: q/k norm and rotation", packed.groups(), lanes, packed);
+  else
+    for_each_row(runtime.compute(), "deltaport: q/k norm and rotation", tokens,
+                 NormAndRotate<T>{layout, norms, projections, table, q, k});
 }
 
-template <class T>
+template <class T, class D>
 void norm_and_rotate_backward(Runtime& runtime, std::int64_t tokens, const AttentionLayout& layout,
                               const HeadNorms<T>& norms, const T* projections, const Accumulate<T>* table,
-                              Accumulate<T>* dq, Accumulate<T>* dk, T* d_projections,
-                              Accumulate<T>* d_query_weight, Accumulate<T>* d_key_weight) {
+                              D* dq, D* dk, T* d_projections, Accumulate<T>* d_query_weight,
+                              Accumulate<T>* d_key_weight) {
   using A = Accumulate<T>;
   const std::int64_t blocks = gradient_blocks(tokens), hd = layout.head_dim;
   const auto query = runtime.allocate<A>("attention q_norm partial", Shape{blocks * layout.heads, hd});
   const auto key = runtime.allocate<A>("attention k_norm partial", Shape{blocks * layout.kv_heads, hd});
-  for_each_row(runtime.compute(), "deltaport: q/k norm and rotation backward",
-               blocks * (layout.heads + layout.kv_heads),
-               NormAndRotateBackward<T>{layout, norms, tokens, projections, table, dq, dk, d_projections,
-                                        query.data(), key.data()});
+  const int lanes = row_lanes(hd);
+  const PackedNormAndRotateBackward<T, D> packed{
+      lanes, tokens, layout, norms, projections, table, dq, dk, d_projections, query.data(), key.data()};
+  if (rotates_by_packs(layout,
+                       {projections, norms.query_weight, norms.key_weight, table, dq, dk, d_projections}))
+    for_each_group(runtime.compute(), "deltaport: q/k norm and rotation backward", packed.groups(), lanes,
+                   packed);
+  else
+    for_each_row(runtime.compute(), "deltaport: q/k norm and rotation backward",
+                 blocks * (layout.heads + layout.kv_heads),
+                 NormAndRotateBackward<T, D>{layout, norms, tokens, projections, table, dq, dk, d_projections,
+                                             query.data(), key.data()});
   add_column_sums<A>(runtime, blocks * layout.heads, hd, query.data(), d_query_weight);
   add_column_sums<A>(runtime, blocks * layout.kv_heads, hd, key.data(), d_key_weight);
 }
 
-#define DELTAPORT_INSTANTIATE(T)                                                                           \
-  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,       \
-                                  std::int64_t, Accumulate<T>*);                                           \
-  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&,    \
-                                   const T*, const Accumulate<T>*, T*, T*);                                \
-  template void norm_and_rotate_backward<T>(                                                               \
-      Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&, const T*, const Accumulate<T>*, \
-      Accumulate<T>*, Accumulate<T>*, T*, Accumulate<T>*, Accumulate<T>*);
+#define DELTAPORT_INSTANTIATE(T)                                                                        \
+  template void rotation_table<T>(Runtime&, std::int64_t, std::int64_t, double, const std::int32_t*,    \
+                                  std::int64_t, Accumulate<T>*);                                        \
+  template void norm_and_rotate<T>(Runtime&, std::int64_t, const AttentionLayout&, const HeadNorms<T>&, \
+                                   const T*, const Accumulate<T>*, T*, T*);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)
+#undef DELTAPORT_INSTANTIATE
+
+#define DELTAPORT_INSTANTIATE(T, D)                                                                         \
+  template void norm_and_rotate_backward<T, D>(Runtime&, std::int64_t, const AttentionLayout&,              \
+                                               const HeadNorms<T>&, const T*, const Accumulate<T>*, D*, D*, \
+                                               T*, Accumulate<T>*, Accumulate<T>*);
+DELTAPORT_INSTANTIATE(bfloat16, bfloat16)
+DELTAPORT_INSTANTIATE(bfloat16, float)
+DELTAPORT_INSTANTIATE(float, float)
+DELTAPORT_INSTANTIATE(double, double)
 #undef DELTAPORT_INSTANTIATE
 
 }  // namespace deltaport

@@ -3,6 +3,7 @@
 
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/column_sum_packs.hpp"
 
 namespace deltaport {
 namespace {
@@ -30,6 +31,12 @@ struct ColumnStripSum {
 
 template <class A>
 void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const A* partial, A* target) {
+  if (packable(columns, {partial})) {
+    using Sum = PackedColumnSum<A>;
+    for_each_group(runtime.compute(), "deltaport: add column sums", columns / Sum::W, Sum::lanes,
+                   Sum{rows, columns, partial, target});
+    return;
+  }
   constexpr std::int64_t strip = ColumnStripSum<A>::strip;
   for_each_index(runtime.compute(), "deltaport: add column sums", (columns + strip - 1) / strip,
                  ColumnStripSum<A>{rows, columns, partial, target});

@@ -15,8 +15,8 @@ inline std::int64_t gradient_blocks(std::int64_t rows) {
   return (rows + gradient_block_rows - 1) / gradient_block_rows;
 }
 
-/// Enqueues target[c] += sum over r of partial[r, c], rows in ascending order; partial is dense [rows,
-/// columns]. A is float or double, the type of gradients.
+/// Enqueues target[c] += sum over r of partial[r, c], in an order that depends on the sizes alone; partial is dense
+/// [rows, columns]. A is float or double, the type of gradients.
 template <class A>
 void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const A* partial, A* target);
 

@@ -3,6 +3,7 @@
 
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/embedding_chains.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -68,8 +69,13 @@ Tensor<T> Embedding<T>::forward(Context& context, const Tensor<std::int32_t>& to
                      tokens.shape().str());
   const std::int64_t count = tokens.extent(0);
   const auto y = context.runtime.template allocate<T>("embedding", Shape{count, hidden_});
-  for_each_row(context.exec(), "deltaport: embedding forward", count,
-               GatherRow<T>{vocab_, hidden_, tokens.data(), weight_.value().data(), y.data()});
+  const T* const table = weight_.value().data();
+  if (packable(hidden_, {table, y.data()}))
+    for_each_index(context.exec(), "deltaport: embedding forward", y.size() / pack_width,
+                   GatherPacks<T>{vocab_, hidden_, tokens.data(), table, y.data()});
+  else
+    for_each_row(context.exec(), "deltaport: embedding forward", count,
+                 GatherRow<T>{vocab_, hidden_, tokens.data(), table, y.data()});
   if (context.training()) context.saved.save(tokens);
   return y;
 }
@@ -81,10 +87,18 @@ void Embedding<T>::backward(Context& context, const Tensor<T>& dy) const {
   const std::int64_t count = tokens.extent(0);
   DELTAPORT_VALIDATE(dy.shape() == (Shape{count, hidden_}), ShapeError, "embedding: dy must be [", count,
                      ", ", hidden_, "], got ", dy.shape().str());
+  Accumulate<T>* const gradient = weight_.gradient().data();
+  if (packable(hidden_, {dy.data(), gradient})) {
+    const auto next = context.runtime.template allocate<std::int32_t>("embedding chains", Shape{2, count});
+    for_each_group(context.exec(), "deltaport: embedding chains", count, LinkEqualTokens::lanes,
+                   LinkEqualTokens{count, vocab_, tokens.data(), next.data()});
+    for_each_index(context.exec(), "deltaport: embedding backward", dy.size() / pack_width,
+                   AddChains<T>{count, hidden_, tokens.data(), next.data(), dy.data(), gradient});
+    return;
+  }
   constexpr std::int64_t strip = ScatterColumns<T>::strip;
-  for_each_row(
-      context.exec(), "deltaport: embedding backward", (hidden_ + strip - 1) / strip,
-      ScatterColumns<T>{count, vocab_, hidden_, tokens.data(), dy.data(), weight_.gradient().data()});
+  for_each_row(context.exec(), "deltaport: embedding backward", (hidden_ + strip - 1) / strip,
+               ScatterColumns<T>{count, vocab_, hidden_, tokens.data(), dy.data(), gradient});
 }
 
 template class Embedding<bfloat16>;

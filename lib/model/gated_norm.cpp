@@ -5,6 +5,7 @@
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/column_sum.hpp"
+#include "model/gated_norm_packs.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -123,9 +124,17 @@ GatedNormResult<T> gated_norm_forward(Runtime& runtime, const Tensor<T>& x, cons
   GatedNormResult<T> result;
   result.y = runtime.allocate<T>("gated norm", Shape{x.extent(0), heads * width});
   result.rstd = runtime.allocate<Accumulate<T>>("gated norm rstd", Shape{x.extent(0), heads});
-  for_each_row(runtime.compute(), "deltaport: gated_norm forward", x.extent(0) * heads,
-               GatedNormForward<T>{heads, width, x.data(), z.data(), z.stride(), weight.data(),
-                                   static_cast<Accumulate<T>>(eps), result.y.data(), result.rstd.data()});
+  const std::int64_t rows = x.extent(0) * heads;
+  if (width <= widest_row &&
+      packable(width, {x.data(), z.data(), weight.data(), result.y.data()}, {z.stride()}))
+    for_each_group(runtime.compute(), "deltaport: gated_norm forward", rows, row_lanes(width),
+                   PackedGatedNorm<T>{row_lanes(width), rows, heads, width, x.data(), z.data(), z.stride(),
+                                      weight.data(), static_cast<Accumulate<T>>(eps), result.y.data(),
+                                      result.rstd.data()});
+  else
+    for_each_row(runtime.compute(), "deltaport: gated_norm forward", rows,
+                 GatedNormForward<T>{heads, width, x.data(), z.data(), z.stride(), weight.data(),
+                                     static_cast<Accumulate<T>>(eps), result.y.data(), result.rstd.data()});
   return result;
 }
 
@@ -149,12 +158,35 @@ GatedNormGradients<T> gated_norm_backward(Runtime& runtime, const Tensor<T>& x, 
   GatedNormGradients<T> result;
   result.dx = runtime.allocate<T>("gated norm dx", x.shape());
   result.y = y.defined() ? y : runtime.allocate<T>("gated norm", Shape{x.extent(0), heads * width});
-  const std::int64_t blocks = (rows + block_rows - 1) / block_rows;
+  const int lanes = row_lanes(width);
+  PackedGatedNormBackward<T> packed{lanes,
+                                    rows,
+                                    heads,
+                                    width,
+                                    x.data(),
+                                    z.data(),
+                                    z.stride(),
+                                    weight.data(),
+                                    rstd.data(),
+                                    dy.data(),
+                                    result.dx.data(),
+                                    dz.data(),
+                                    dz.stride(),
+                                    y.defined() ? nullptr : result.y.data(),
+                                    nullptr};
+  const bool by_packs = width <= widest_row &&
+                        packable(width, {x.data(), z.data(), weight.data(), dy.data(), dz.data(), packed.y},
+                                 {z.stride(), dz.stride()});
+  const std::int64_t blocks = by_packs ? packed.blocks() : (rows + block_rows - 1) / block_rows;
   const auto partial = runtime.allocate<Accumulate<T>>("gated norm partials", Shape{blocks, width});
-  for_each_row(runtime.compute(), "deltaport: gated_norm backward", blocks,
-               GatedNormBackward<T>{rows, heads, width, x.data(), z.data(), z.stride(), weight.data(),
-                                    rstd.data(), dy.data(), result.dx.data(), dz.data(), dz.stride(),
-                                    y.defined() ? nullptr : result.y.data(), partial.data()});
+  packed.partial = partial.data();
+  if (by_packs)
+    for_each_group(runtime.compute(), "deltaport: gated_norm backward", blocks, lanes, packed);
+  else
+    for_each_row(runtime.compute(), "deltaport: gated_norm backward", blocks,
+                 GatedNormBackward<T>{rows, heads, width, x.data(), z.data(), z.stride(), weight.data(),
+                                      rstd.data(), dy.data(), result.dx.data(), dz.data(), dz.stride(),
+                                      y.defined() ? nullptr : result.y.data(), partial.data()});
   add_column_sums(runtime, blocks, width, partial.data(), dweight.data());
   return result;
 }

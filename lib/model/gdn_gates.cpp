@@ -2,12 +2,12 @@
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "deltaport/model/gates.hpp"
-#include "model/row_sum.hpp"
+#include "model/column_sum.hpp"
 
 namespace deltaport {
 namespace {
 
-constexpr std::int64_t block_tokens = 64;
+constexpr std::int64_t block_tokens = runs_on_host ? 64 : 8;
 
 template <class T>
 struct GatesForward {
@@ -30,7 +30,7 @@ struct GatesForward {
   }
 };
 
-// One team per block of tokens; its lanes share the heads.
+// One index per block of tokens and head, heads next to each other.
 template <class T>
 struct GatesBackward {
   GatesForward<T> in;
@@ -41,47 +41,28 @@ struct GatesBackward {
   std::int64_t db_stride;
   T* da;
   std::int64_t da_stride;
-  Accumulate<T>* partial;  // [blocks, 2, heads]: of A_log, of dt_bias
+  Accumulate<T>* of_log_partial;   // [blocks, heads]
+  Accumulate<T>* of_bias_partial;  // [blocks, heads]
 
-  KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
-    const std::int64_t begin = team.league_rank() * block_tokens;
-    const std::int64_t end = begin + block_tokens < tokens ? begin + block_tokens : tokens;
-    Accumulate<T>* sums = partial + std::int64_t{team.league_rank()} * 2 * in.heads;
-    row_for(team, in.heads, [=, this](std::int64_t h) { head(h, begin, end, sums); });
-  }
-
-  KOKKOS_FUNCTION void head(std::int64_t h, std::int64_t begin, std::int64_t end, Accumulate<T>* sums) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     using A = Accumulate<T>;
+    const std::int64_t block = i / in.heads, h = i - block * in.heads, begin = block * block_tokens;
+    const std::int64_t end = begin + block_tokens < tokens ? begin + block_tokens : tokens;
     const A decay = -Kokkos::exp(in.a_log[h]);
     A of_log = 0;
     A of_bias = 0;
     for (std::int64_t t = begin; t < end; ++t) {
-      const std::int64_t i = t * in.heads + h;
+      const std::int64_t at = t * in.heads + h;
       const A beta = sigmoid(static_cast<A>(in.b[t * in.b_stride + h]));
-      db[t * db_stride + h] = static_cast<T>(dbeta[i] * beta * (A(1) - beta));
+      db[t * db_stride + h] = static_cast<T>(dbeta[at] * beta * (A(1) - beta));
       const A x = static_cast<A>(in.a[t * in.a_stride + h]) + in.dt_bias[h];
-      const A slope = dg[i] * decay * sigmoid(x);
+      const A slope = dg[at] * decay * sigmoid(x);
       da[t * da_stride + h] = static_cast<T>(slope);
-      of_log += dg[i] * decay * softplus(x);
+      of_log += dg[at] * decay * softplus(x);
       of_bias += slope;
     }
-    sums[h] = of_log;
-    sums[in.heads + h] = of_bias;
-  }
-};
-
-template <class A>
-struct SumGateGradients {
-  const A* partial;
-  std::int64_t blocks;
-  std::int64_t heads;
-  A* da_log;
-  A* ddt_bias;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    A sum = 0;
-    for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b * 2 * heads + i];
-    A& to = i < heads ? da_log[i] : ddt_bias[i - heads];
-    to += sum;
+    of_log_partial[i] = of_log;
+    of_bias_partial[i] = of_bias;
   }
 };
 
@@ -126,15 +107,16 @@ void gdn_gates_backward(Runtime& runtime, const ColumnSlice<T>& b, const ColumnS
                      ShapeError, "gdn_gates_backward: dg has shape ", dg.shape().str(), ", dbeta ",
                      dbeta.shape().str(), " for ", tokens, " tokens of ", heads, " heads");
   const std::int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
-  const auto partial = runtime.allocate<Accumulate<T>>("gate partials", Shape{blocks, 2, heads});
+  const auto partial = runtime.allocate<Accumulate<T>>("gate partials", Shape{2, blocks, heads});
+  Accumulate<T>* const of_log = partial.data();
+  Accumulate<T>* const of_bias = of_log + blocks * heads;
   const GatesForward<T> in{b.data(),       b.stride(), a.data(), a.stride(), a_log.data(),
                            dt_bias.data(), heads,      nullptr,  nullptr};
-  for_each_row(runtime.compute(), "deltaport: gdn_gates backward", blocks,
-               GatesBackward<T>{in, tokens, dg.data(), dbeta.data(), db.data(), db.stride(), da.data(),
-                                da.stride(), partial.data()});
-  for_each_index(
-      runtime.compute(), "deltaport: gdn_gates weight gradient", 2 * heads,
-      SumGateGradients<Accumulate<T>>{partial.data(), blocks, heads, da_log.data(), ddt_bias.data()});
+  for_each_index(runtime.compute(), "deltaport: gdn_gates backward", blocks * heads,
+                 GatesBackward<T>{in, tokens, dg.data(), dbeta.data(), db.data(), db.stride(), da.data(),
+                                  da.stride(), of_log, of_bias});
+  add_column_sums(runtime, blocks, heads, of_log, da_log.data());
+  add_column_sums(runtime, blocks, heads, of_bias, ddt_bias.data());
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                         \

@@ -44,7 +44,8 @@ typename HybridLm<T>::Layer HybridLm<T>::make_layer(std::int64_t index, const Lm
                                                     options.recurrence, options.norm_output);
       break;
     case LayerType::attention:
-      layer.attention = std::make_unique<AttentionMixer<T>>(parameters_, prefix + ".self_attn", config_);
+      layer.attention =
+          std::make_unique<AttentionMixer<T>>(parameters_, prefix + ".self_attn", config_, options.attention);
       break;
   }
   layer.mlp_norm = norm(".post_attention_layernorm");
@@ -221,12 +222,12 @@ void HybridLm<T>::forward_backward(Context& context, const Tensor<std::int32_t>&
   SegmentPass pass(
       context, "micro-batch",
       {tokens, labels, sequences.cu_seqlens, sequences.positions, sequences.sequence_of, gradient_scale});
-  micro_batch(context,
-              {pass.input<std::int32_t>(0),
-               pass.input<std::int32_t>(1),
-               {pass.input<std::int32_t>(2), pass.input<std::int32_t>(3), pass.input<std::int32_t>(4)},
-               pass.input<double>(5),
-               loss_sum});
+  micro_batch(context, {pass.input<std::int32_t>(0),
+                        pass.input<std::int32_t>(1),
+                        {pass.input<std::int32_t>(2), pass.input<std::int32_t>(3),
+                         pass.input<std::int32_t>(4), sequences.row_tokens},
+                        pass.input<double>(5),
+                        loss_sum});
   pass.end();
 }
 

@@ -6,6 +6,7 @@
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "model/row_sum.hpp"
+#include "model/swiglu_packs.hpp"
 
 namespace deltaport {
 namespace {
@@ -77,8 +78,12 @@ Tensor<T> Mlp<T>::forward(Context& context, const Tensor<T>& x) const {
   const auto y = runtime.allocate<T>("mlp output", x.shape());
   linear_forward<T>(runtime, tokens, hidden_, 2 * inner_, x.data(), hidden_, gate_up_.value().data(),
                     gate_up.data(), 2 * inner_);
-  for_each_row(context.exec(), "deltaport: swiglu forward", tokens,
-               SwiGlu<T>{inner_, gate_up.data(), a.data()});
+  if (packable(inner_, {gate_up.data(), a.data()}))
+    for_each_index(context.exec(), "deltaport: swiglu forward", a.size() / pack_width,
+                   PackedSwiGlu<T>{inner_, gate_up.data(), a.data()});
+  else
+    for_each_row(context.exec(), "deltaport: swiglu forward", tokens,
+                 SwiGlu<T>{inner_, gate_up.data(), a.data()});
   linear_forward<T>(runtime, tokens, inner_, hidden_, a.data(), inner_, down_.value().data(), y.data(),
                     hidden_);
   if (context.training()) {
@@ -103,8 +108,12 @@ Tensor<T> Mlp<T>::backward(Context& context, const Tensor<T>& dy) const {
   const auto dx = runtime.allocate<T>("mlp dx", x.shape());
   linear_backward_input<T>(runtime, tokens, inner_, hidden_, dy.data(), hidden_, down_.value().data(), 0,
                            a.data(), inner_);
-  for_each_row(context.exec(), "deltaport: swiglu backward", tokens,
-               SwiGluBackward<T>{inner_, gate_up.data(), a.data()});
+  if (packable(inner_, {gate_up.data(), a.data()}))
+    for_each_index(context.exec(), "deltaport: swiglu backward", a.size() / pack_width,
+                   PackedSwiGluBackward<T>{inner_, gate_up.data(), a.data()});
+  else
+    for_each_row(context.exec(), "deltaport: swiglu backward", tokens,
+                 SwiGluBackward<T>{inner_, gate_up.data(), a.data()});
   linear_backward_weight<T>(runtime, tokens, inner_, hidden_, dy.data(), hidden_, a.data(), inner_,
                             down_.gradient().data());
   linear_backward_input<T>(runtime, tokens, hidden_, 2 * inner_, gate_up.data(), 2 * inner_,

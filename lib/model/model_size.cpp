@@ -7,6 +7,7 @@
 
 #include "deltaport/core/gemm.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/cudnn/attention.hpp"
 
 namespace deltaport {
 namespace {
@@ -150,6 +151,19 @@ struct AttentionElements {
   }
 };
 
+// What cuDNN's backward takes: the gradients of the scores, and those of keys and values by query heads.
+std::int64_t fused_attention_bytes(const AttentionConfig& a, std::int64_t tokens, std::int64_t row_tokens,
+                                   Dtype dtype, AttentionImplementation implementation) {
+  const std::int64_t row = row_tokens > 0 && tokens % row_tokens == 0 ? row_tokens : tokens;
+  const bool taken = cudnn::available() && dtype == Dtype::bf16 && a.head_dim <= 256 && a.head_dim % 8 == 0 &&
+                     (implementation == AttentionImplementation::cudnn ||
+                      (implementation == AttentionImplementation::automatic && row % 128 == 0));
+  if (!taken) return 0;
+  const double bytes = static_cast<double>(a.num_heads) * static_cast<double>(tokens) *
+                       static_cast<double>(2 * row + 4 * a.head_dim);
+  return bytes <= static_cast<double>(cudnn::workspace_limit) ? static_cast<std::int64_t>(bytes) : 0;
+}
+
 // Bytes of counts per token, refused when they are beyond counting.
 class Bytes {
  public:
@@ -209,7 +223,7 @@ std::int64_t ActivationSize::saved_bytes() const {
 }
 
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
-                               const LmOptions& options) {
+                               const LmOptions& options, std::int64_t row_tokens) {
   DELTAPORT_VALIDATE(dtype == Dtype::bf16 || dtype == Dtype::f32 || dtype == Dtype::f64, ConfigError,
                      "activation_size: activations are bfloat16, float32 or float64, not ", name_of(dtype));
   const Bytes bytes(tokens, dtype);
@@ -226,7 +240,9 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
     table.add_bytes("mlps", bytes({hidden + 2 * inner, 0}));
     // The products of a mixer run before and after its core, beside the gradient of its projections.
     const std::int64_t width = is_linear ? linear.projections(type) : attention.projections;
-    workspace = std::max({workspace, bytes(is_linear ? linear.workspace(type) : attention.workspace),
+    const std::int64_t fused =
+        is_linear ? 0 : fused_attention_bytes(config.attention, tokens, row_tokens, dtype, options.attention);
+    workspace = std::max({workspace, bytes(is_linear ? linear.workspace(type) : attention.workspace) + fused,
                           bytes({2 * hidden + width, 0}) + linear_tile_bytes(tokens, hidden, width, dtype)});
   }
   // Every norm keeps its input, the residual stream, and one statistic per token.

@@ -2,7 +2,7 @@
 #include "deltaport/model/qkv_conv.hpp"
 
 #include "deltaport/core/host_simd.hpp"
-#include "model/qkv_segment.hpp"
+#include "model/qkv_conv_packs.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -162,6 +162,33 @@ QkvConvResult<T> allocate_result(Runtime& runtime, const QkvShape& shape, std::i
   return result;
 }
 
+template <class T, int W>
+void enqueue_packed(Runtime& runtime, const QkvShape& shape, const qkv::TapTable<T>& taps,
+                    const ColumnSlice<T>& x, const Tensor<std::int32_t>& positions,
+                    const QkvConvResult<T>& result) {
+  const qkv::PackedConvolveForward<T, W> functor{
+      {shape, taps, x.rows(), x.data(), x.stride(), positions.data()},
+      {result.q.data(), result.k.data(), result.v.data()},
+      result.rstd.data()};
+  for_each_group(runtime.compute(), "deltaport: qkv_conv forward", functor.groups(), functor.in.lanes,
+                 functor);
+}
+
+/// False where rows cannot be read by packs.
+template <class T>
+bool forward_by_packs(Runtime& runtime, const QkvShape& shape, const qkv::TapTable<T>& taps,
+                      const ColumnSlice<T>& x, const Tensor<std::int32_t>& positions,
+                      const QkvConvResult<T>& result) {
+  if (!qkv::packable_segments(shape, {x.data(), taps.rows, result.q.data(), result.k.data(), result.v.data()},
+                              {x.stride()}))
+    return false;
+  if (qkv::takes_narrow_packs(shape))
+    enqueue_packed<T, qkv::narrow_pack>(runtime, shape, taps, x, positions, result);
+  else
+    enqueue_packed<T, pack_width>(runtime, shape, taps, x, positions, result);
+  return true;
+}
+
 }  // namespace
 
 template <class T>
@@ -174,6 +201,7 @@ QkvConvResult<T> qkv_conv_forward(Runtime& runtime, const QkvShape& shape, const
   QkvConvResult<T> result = allocate_result<T>(runtime, shape, x.rows());
   const Tensor<T> table = qkv::make_tap_table(runtime, shape, weight);
   const qkv::TapTable<T> taps{table.data(), shape.channels()};
+  if (forward_by_packs(runtime, shape, taps, x, positions, result)) return result;
   for_each_row(runtime.compute(), "deltaport: qkv_conv forward", x.rows() * qkv::segment_count(shape),
                ConvolveToken<T>{shape,
                                 taps,

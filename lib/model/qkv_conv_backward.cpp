@@ -5,7 +5,7 @@
 // the input gradient of the token three places back. Weight gradients are summed per block, then over blocks
 // in ascending order.
 #include "deltaport/core/host_simd.hpp"
-#include "model/qkv_segment.hpp"
+#include "model/qkv_conv_packs.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -139,6 +139,59 @@ struct SumWeightGradient {
   }
 };
 
+/// Operands of one call.
+template <class T>
+struct Call {
+  QkvShape shape;
+  qkv::TapTable<T> taps;
+  const ColumnSlice<T>& x;
+  const std::int32_t* positions;
+  const Accumulate<T>* rstd;
+  const T* dout[3];
+  const ColumnSlice<T>& dx;
+  Accumulate<T>* partial;
+};
+
+template <class T>
+void enqueue_rows(Runtime& runtime, const Call<T>& call) {
+  const QkvShape& shape = call.shape;
+  const std::int64_t tokens = call.x.rows();
+  const ConvolveBackward<T> functor{
+      shape,           call.taps,        tokens,      call.x.data(),
+      call.x.stride(), call.positions,   call.rstd,   {call.dout[0], call.dout[1], call.dout[2]},
+      call.dx.data(),  call.dx.stride(), call.partial};
+  const std::int64_t widest = shape.key_dim > shape.value_dim ? shape.key_dim : shape.value_dim;
+  const std::int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
+  TeamPolicy policy(runtime.compute(), static_cast<int>(blocks * qkv::segment_count(shape)), 1,
+                    runs_on_host ? 1 : 32);
+  policy.set_scratch_size(0,
+                          Kokkos::PerTeam(static_cast<int>(ConvolveBackward<T>::scratch_bytes(widest) + 64)));
+  enqueue_kernel("deltaport: qkv_conv backward", policy, functor);
+}
+
+template <int W, class T>
+void enqueue_packed(Runtime& runtime, const Call<T>& call) {
+  using Functor = qkv::PackedConvolveBackward<T, W>;
+  static_assert(Functor::block_tokens == block_tokens);
+  const Functor functor{
+      {call.shape, call.taps, call.x.rows(), call.x.data(), call.x.stride(), call.positions},
+      call.rstd,
+      {call.dout[0], call.dout[1], call.dout[2]},
+      call.dx.data(),
+      call.dx.stride(),
+      call.partial};
+  for_each_group(runtime.compute(), "deltaport: qkv_conv backward",
+                 functor.blocks() * qkv::segment_count(call.shape), functor.in.lanes, functor);
+}
+
+template <class A>
+void add_weight_gradient(Runtime& runtime, const Tensor<A>& partial, std::int64_t width,
+                         const Tensor<A>& dweight) {
+  const std::int64_t blocks = partial.extent(0), channels = partial.extent(2);
+  for_each_index(runtime.compute(), "deltaport: qkv_conv weight gradient", width * channels,
+                 SumWeightGradient<A>{partial.data(), blocks, channels, width, dweight.data()});
+}
+
 template <class T>
 void expect_shape(const char* name, const Tensor<T>& x, const Shape& expected) {
   DELTAPORT_VALIDATE(x.shape() == expected, ShapeError, "qkv_conv_backward: ", name, " has shape ",
@@ -165,23 +218,21 @@ void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlic
   DELTAPORT_VALIDATE(dx.rows() == tokens && dx.width == x.width, ShapeError, "qkv_conv_backward: dx has ",
                      dx.rows(), " rows of ", dx.width, ", expected ", tokens, " of ", x.width);
   if (tokens == 0) return;
-  const std::int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
   const std::int64_t channels = shape.channels();
+  const std::int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
   const Tensor<T> table = qkv::make_tap_table(runtime, shape, weight);
   const auto partial =
       runtime.allocate<Accumulate<T>>("conv weight partials", Shape{blocks, max_taps, channels});
-  const ConvolveBackward<T> functor{
-      shape,       {table.data(), channels},          tokens,    x.data(),    x.stride(),    positions.data(),
-      rstd.data(), {dq.data(), dk.data(), dv.data()}, dx.data(), dx.stride(), partial.data()};
-  const std::int64_t widest = shape.key_dim > shape.value_dim ? shape.key_dim : shape.value_dim;
-  TeamPolicy policy(runtime.compute(), static_cast<int>(blocks * qkv::segment_count(shape)), 1,
-                    runs_on_host ? 1 : 32);
-  policy.set_scratch_size(0,
-                          Kokkos::PerTeam(static_cast<int>(ConvolveBackward<T>::scratch_bytes(widest) + 64)));
-  enqueue_kernel("deltaport: qkv_conv backward", policy, functor);
-  for_each_index(
-      runtime.compute(), "deltaport: qkv_conv weight gradient", weight.extent(2) * channels,
-      SumWeightGradient<Accumulate<T>>{partial.data(), blocks, channels, weight.extent(2), dweight.data()});
+  const Call<T> call{shape,       {table.data(), channels},          x,  positions.data(),
+                     rstd.data(), {dq.data(), dk.data(), dv.data()}, dx, partial.data()};
+  if (!qkv::packable_segments(shape, {x.data(), dx.data(), dq.data(), dk.data(), dv.data()},
+                              {x.stride(), dx.stride()}))
+    enqueue_rows(runtime, call);
+  else if (qkv::takes_narrow_packs(shape))
+    enqueue_packed<qkv::narrow_pack>(runtime, call);
+  else
+    enqueue_packed<pack_width>(runtime, call);
+  add_weight_gradient(runtime, partial, weight.extent(2), dweight);
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                         \

@@ -5,6 +5,7 @@
 #include "deltaport/core/parallel.hpp"
 #include "model/column_sum.hpp"
 #include "model/norm_row.hpp"
+#include "model/rms_norm_packs.hpp"
 
 namespace deltaport {
 namespace {
@@ -100,9 +101,15 @@ typename RmsNorm<T>::Residual RmsNorm<T>::run(Context& context, const Tensor<T>&
   result.normalised = context.runtime.template allocate<T>("rms_norm", x.shape());
   Tensor<R> rstd;
   if (context.training()) rstd = context.runtime.template allocate<R>("rms_norm rstd", Shape{rows});
-  for_each_row(context.exec(), "deltaport: rms_norm forward", rows,
-               NormRow<T>{size_, static_cast<R>(eps_), x.data(), delta.data(), weight_.value().data(),
-                          result.sum.data(), result.normalised.data(), rstd.data()});
+  const T* const weight = weight_.value().data();
+  if (packable(size_, {x.data(), delta.data(), weight, result.sum.data(), result.normalised.data()}))
+    for_each_group(context.exec(), "deltaport: rms_norm forward", rows, PackedNormRow<T>::lanes,
+                   PackedNormRow<T>{rows, size_, static_cast<R>(eps_), x.data(), delta.data(), weight,
+                                    result.sum.data(), result.normalised.data(), rstd.data()});
+  else
+    for_each_row(context.exec(), "deltaport: rms_norm forward", rows,
+                 NormRow<T>{size_, static_cast<R>(eps_), x.data(), delta.data(), weight, result.sum.data(),
+                            result.normalised.data(), rstd.data()});
   if (context.training()) {
     context.saved.save(result.sum);
     context.saved.save(rstd);
@@ -136,9 +143,18 @@ Tensor<T> RmsNorm<T>::backward(Context& context, const Tensor<T>& dy, const Tens
   const std::int64_t blocks = gradient_blocks(rows);
   const Tensor<T> dx = context.runtime.template allocate<T>("rms_norm dx", x.shape());
   const Tensor<R> partial = context.runtime.template allocate<R>("rms_norm dw partial", Shape{blocks, size_});
-  for_each_row(context.exec(), "deltaport: rms_norm backward", blocks,
-               NormBackwardBlock<T>{rows, size_, x.data(), rstd.data(), weight_.value().data(), dy.data(),
-                                    d_residual.data(), dx.data(), partial.data()});
+  const T* const weight = weight_.value().data();
+  if (packable(size_, {x.data(), weight, dy.data(), d_residual.data(), dx.data(), partial.data()})) {
+    for_each_group(context.exec(), "deltaport: rms_norm backward", rows, PackedNormBackward<T>::lanes,
+                   PackedNormBackward<T>{rows, size_, x.data(), rstd.data(), weight, dy.data(),
+                                         d_residual.data(), dx.data()});
+    const PackedNormWeightShare<T> share{rows, size_, x.data(), rstd.data(), dy.data(), partial.data()};
+    for_each_group(context.exec(), "deltaport: rms_norm weight gradient", share.groups(), share.lanes, share);
+  } else {
+    for_each_row(context.exec(), "deltaport: rms_norm backward", blocks,
+                 NormBackwardBlock<T>{rows, size_, x.data(), rstd.data(), weight, dy.data(),
+                                      d_residual.data(), dx.data(), partial.data()});
+  }
   add_column_sums<R>(context.runtime, blocks, size_, partial.data(), weight_.gradient().data());
   return dx;
 }
@@ -148,7 +164,11 @@ void add_in_place(Runtime& runtime, const Tensor<T>& x, const Tensor<T>& delta) 
   WorkScope scope(runtime, Work::elementwise, "deltaport: add");
   DELTAPORT_VALIDATE(x.size() == delta.size(), ShapeError, "add_in_place: delta is ", delta.shape().str(),
                      " but x is ", x.shape().str());
-  for_each_index(runtime.compute(), "deltaport: add", x.size(), AddInPlace<T>{x.data(), delta.data()});
+  if (packable(x.size(), {x.data(), delta.data()}))
+    for_each_index(runtime.compute(), "deltaport: add", x.size() / pack_width,
+                   PackedAddInPlace<T>{x.data(), delta.data()});
+  else
+    for_each_index(runtime.compute(), "deltaport: add", x.size(), AddInPlace<T>{x.data(), delta.data()});
 }
 
 template class RmsNorm<bfloat16>;

@@ -118,7 +118,7 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
   plan.static_memory =
       model_dtype(config) == Dtype::bf16 ? static_memory<bfloat16>(config) : static_memory<float>(config);
   plan.activations = activation_size(config.model, config.train.micro_batch * config.data.seq_len,
-                                     model_dtype(config), lm_options(config));
+                                     model_dtype(config), lm_options(config), config.data.seq_len);
   const offload::Schedule schedule = offload_schedule(config, config.train.micro_batch * config.data.seq_len);
   plan.saved_groups = static_cast<std::int64_t>(schedule.plan().size());
   plan.moving_groups = std::ranges::count_if(schedule.plan(), [](const auto& group) { return group.moves; });
@@ -129,7 +129,8 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
 std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_t bytes) {
   const std::int64_t left = bytes - make_plan(config, ranks).static_bytes();
   const auto activations = [&](std::int64_t tokens) {
-    return activation_size(config.model, tokens, model_dtype(config), lm_options(config));
+    return activation_size(config.model, tokens, model_dtype(config), lm_options(config),
+                           config.data.seq_len);
   };
   // Saved activations grow with the tokens: beyond this many those that cannot move alone take more. One pass counts its
   // tokens in 32 bits, and the key has a range.

@@ -30,6 +30,17 @@ recurrence::Implementation implementation_of(RecurrenceName name) {
   }
 }
 
+AttentionImplementation implementation_of(AttentionName name) {
+  switch (name) {
+    case AttentionName::portable:
+      return AttentionImplementation::portable;
+    case AttentionName::cudnn:
+      return AttentionImplementation::cudnn;
+    default:
+      return AttentionImplementation::automatic;
+  }
+}
+
 SampleOptions sample_options(const RunConfig& config, SampleOrder order) {
   return {config.data.seq_len, config.model.vocab_size, config.run.seed, order};
 }
@@ -51,18 +62,21 @@ std::vector<std::int32_t> with_empty_sequences(std::vector<std::int32_t> cu_seql
 DeviceBatch upload(Runtime& runtime, const Batch& batch, const graph::GraphSegments* graphs) {
   WorkScope scope(runtime, Work::data, "deltaport: upload batch");
   const Shape shape{static_cast<std::int64_t>(batch.tokens.size())};
-  return {
+  DeviceBatch result{
       from_vector(runtime.compute(), runtime.arena(), "tokens", shape, batch.tokens),
       from_vector(runtime.compute(), runtime.arena(), "labels", shape, batch.labels),
       make_sequences(runtime, graphs != nullptr ? with_empty_sequences(batch.cu_seqlens) : batch.cu_seqlens,
                      shape[0])};
+  result.sequences.row_tokens = batch.seq_len;
+  return result;
 }
 
 }  // namespace
 
 LmOptions lm_options(const RunConfig& config) {
   return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
-          config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save};
+          config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save,
+          implementation_of(config.attention.implementation)};
 }
 
 Dtype model_dtype(const RunConfig& config) {

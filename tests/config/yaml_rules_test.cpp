@@ -90,6 +90,7 @@ train: {steps: 1e3, global_batch_tokens: 64Ki, on_nonfinite: skip}
 optimizer: {lr: 1e-5, betas: [.8, 0.9]}
 schedule: {name: wsd, decay: 10}
 recurrence: {implementation: reference}
+attention: {implementation: cudnn}
 checkpoint: {resume: auto, verify_hashes: false}
 )")
                           .config;
@@ -113,6 +114,7 @@ checkpoint: {resume: auto, verify_hashes: false}
   EXPECT_EQ(c.optimizer.beta2, 0.9);
   EXPECT_EQ(c.schedule.name, ScheduleName::wsd);
   EXPECT_EQ(c.recurrence.implementation, RecurrenceName::reference);
+  EXPECT_EQ(c.attention.implementation, AttentionName::cudnn);
   EXPECT_EQ(c.checkpoint.dir, "runs/x/checkpoints");
   EXPECT_EQ(c.checkpoint.resume, "auto");
 }

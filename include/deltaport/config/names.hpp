@@ -23,6 +23,8 @@ std::span<const std::string_view> names_of<ScheduleName>();
 template <>
 std::span<const std::string_view> names_of<RecurrenceName>();
 template <>
+std::span<const std::string_view> names_of<AttentionName>();
+template <>
 std::span<const std::string_view> names_of<GraphScope>();
 template <>
 std::span<const std::string_view> names_of<OnCaptureFailure>();

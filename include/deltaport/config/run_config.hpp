@@ -104,6 +104,13 @@ struct RecurrenceConfig {
   RecurrenceName implementation = RecurrenceName::automatic;
 };
 
+enum class AttentionName { automatic, portable, cudnn };
+
+/// How the core of attention layers is computed; their sizes are the model's (AttentionConfig).
+struct AttentionKernels {
+  AttentionName implementation = AttentionName::automatic;
+};
+
 /// Names of graph::Scope and graph::OnFailure.
 enum class GraphScope { none, attention, layer, step };
 enum class OnCaptureFailure { error, eager };
@@ -173,6 +180,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   RecurrenceConfig recurrence;
+  AttentionKernels attention;
   GraphConfig graph;
   RecomputeConfig recompute;
   OffloadConfig offload;

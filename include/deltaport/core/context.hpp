@@ -108,6 +108,7 @@ struct Sequences {
   Tensor<std::int32_t> cu_seqlens;   ///< device, [N + 1]
   Tensor<std::int32_t> positions;    ///< device, [T]: position of each token in its own document
   Tensor<std::int32_t> sequence_of;  ///< device, [T]: index of the sequence each token belongs to
+  std::int64_t row_tokens = 0;       ///< no sequence crosses a multiple of this; 0: nothing is known
   std::int64_t count() const { return cu_seqlens.extent(0) - 1; }
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "deltaport/config/run_config.hpp"
 #include "deltaport/core/context.hpp"
@@ -20,12 +22,23 @@ struct AttentionState {
   std::int64_t capacity() const { return keys.extent(1); }
 };
 
+/// Which kernels compute scores, softmax and their products. `portable` does all types and sizes; `cudnn` is there in
+/// builds that found cuDNN.
+enum class AttentionImplementation { automatic, portable, cudnn };
+std::string_view name_of(AttentionImplementation implementation);
+/// Whether this build has it.
+bool available(AttentionImplementation implementation);
+
+template <class T>
+class AttentionCore;
+
 /// Gated softmax attention as in Qwen3.5: q, gate, k and v by one product; zero-centred RMSNorm of q and k
 /// over the head; rotary embedding (Su et al., "RoFormer", 2021; halves rotated) on the first
 /// partial_rotary_factor of the head; causal attention inside each document with key heads shared by groups
 /// of query heads; out * sigmoid(gate); output product. The scores are worked through in tiles with a running
-/// softmax (Dao, "FlashAttention-2", 2023): memory is O(T). No atomics; the same bits for any thread count,
-/// and for a document alone or packed with others. x and y are [T, hidden_size]. Enqueued on the compute
+/// softmax (Dao, "FlashAttention-2", 2023). No atomics; the same bits from run to run and for any thread count. The
+/// portable kernels take memory of O(T) and give a document the same bits alone or packed with others; cuDNN's backward
+/// takes a workspace of 2 bytes a score, and packing may change the last bit. x and y are [T, hidden_size]. Enqueued on the compute
 /// stream; outputs come from the arena.
 template <class T>
 class AttentionMixer {
@@ -37,7 +50,8 @@ class AttentionMixer {
   /// "<prefix>.o_proj.weight" [hidden_size, num_heads head_dim], "<prefix>.q_norm.weight" and
   /// "<prefix>.k_norm.weight" [head_dim]. Throws ConfigError unless num_heads is a multiple of num_kv_heads
   /// and the rotated width is even and at most head_dim.
-  AttentionMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config);
+  AttentionMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
+                 AttentionImplementation implementation = AttentionImplementation::automatic);
 
   /// In training mode saves x (shared), the projections, the rotation table, and in group "attn_core" q, k,
   /// the output before the gate and the logarithms of the softmax sums.
@@ -62,6 +76,7 @@ class AttentionMixer {
   double rope_theta_, eps_;
   std::string prefix_;
   Parameter<T> qkv_, out_, q_norm_, k_norm_;
+  std::shared_ptr<AttentionCore<T>> core_;
 };
 
 }  // namespace deltaport

@@ -21,6 +21,7 @@ struct LmOptions {
   std::int64_t loss_chunk_tokens = 1024;  ///< rows of logits alive at once
   recurrence::Implementation recurrence = recurrence::Implementation::automatic;
   NormOutput norm_output = NormOutput::recompute;  ///< of GDN and GDN2 layers
+  AttentionImplementation attention = AttentionImplementation::automatic;
 };
 
 /// What a HybridLm remembers of N sequences between tokens: one entry per layer, in order.

@@ -35,9 +35,10 @@ struct ActivationSize {
 
   std::int64_t saved_bytes() const;
 };
-/// `tokens` of one micro-batch, values of `dtype` (bf16, f32 or f64; ConfigError otherwise).
+/// `tokens` of one micro-batch in rows of `row_tokens` (0: one row), values of `dtype` (bf16, f32 or f64; ConfigError
+/// otherwise).
 ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
-                               const LmOptions& options = {});
+                               const LmOptions& options = {}, std::int64_t row_tokens = 0);
 
 /// One tensor that HybridLm saves; it has memory of its own.
 struct SavedTensorSize {

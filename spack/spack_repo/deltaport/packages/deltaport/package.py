@@ -20,6 +20,7 @@ class Deltaport(CMakePackage, CudaPackage):
     variant("hwloc", default=True, description="Topology and binding through hwloc")
     variant("zlib", default=True, description="Read gzip-compressed text")
     variant("tokenizer", default=True, description="Read tokenizer.json")
+    variant("cudnn", default=True, when="+cuda", description="Attention through cuDNN")
     variant("apps", default=True, description="Build the deltaport program")
 
     depends_on("c", type="build")
@@ -43,6 +44,7 @@ class Deltaport(CMakePackage, CudaPackage):
 
     with when("+cuda"):
         depends_on("cuda@12.2:")
+        depends_on("cudnn@9:", when="+cudnn")
         depends_on("kokkos +cuda +wrapper")
         conflicts("cuda_arch=none", msg="deltaport +cuda needs one architecture, e.g. cuda_arch=90")
         # Kokkos knows the plain numbers only: it has no flags for the variants with a letter.
@@ -70,4 +72,5 @@ class Deltaport(CMakePackage, CudaPackage):
         # Whether the build is for CUDA follows from Kokkos; its compiler wrapper sees to the flags.
         if self.spec.satisfies("+cuda"):
             args.append(self.define("CMAKE_CXX_COMPILER", self["kokkos"].kokkos_cxx))
+            args.append(self.define("DELTAPORT_ENABLE_CUDNN", "ON" if self.spec.satisfies("+cudnn") else "OFF"))
         return args
