@@ -29,6 +29,8 @@ BRINGS = {
     "hwloc": "hwloc",
     "cblas.h": "openblas",
     "openblas": "openblas",
+    "cudnn_graph.h": "cudnn",
+    "cudnn": "cudnn",
     "pcre2.h": "pcre2",
     "pcre2-8": "pcre2",
     "utf8proc.h": "utf8proc",
@@ -134,8 +136,8 @@ class Recipe(unittest.TestCase):
         from_variant = dict(a.split("=") for a in cmake_args(RECIPE_CLASS, False, False) if "=" in a)
         self.assertEqual(set(from_variant.values()), set(variants))
         for option, variant in from_variant.items():
-            default = re.search(rf'option\({option} "[^"]*" (ON|OFF)\)', CMAKE).group(1)
-            self.assertEqual(variants[variant]["default"], default == "ON", option)
+            default = re.search(rf'option\({option} "[^"]*" (ON|OFF)\)|set\({option} (AUTO|ON|OFF) CACHE', CMAKE)
+            self.assertEqual(variants[variant]["default"], "OFF" not in default.groups(), option)
 
     def test_tests_are_built_when_asked_for(self):
         self.assertIn("DELTAPORT_BUILD_TESTS:True", cmake_args(RECIPE_CLASS, False, True))
@@ -155,7 +157,8 @@ class Recipe(unittest.TestCase):
         self.assertEqual(DEPENDENCIES - BUILD_TOOLS - {BRINGS[name] for name in found}, set(), "not looked for by CMake")
 
     def test_optional_dependencies_hang_on_their_variant(self):
-        for package, variant in {"mpi": "+mpi", "openblas": "+blas", "hwloc": "+hwloc", "zlib-api": "+zlib", "pcre2": "+tokenizer", "utf8proc": "+tokenizer",
+        for package, variant in {"mpi": "+mpi", "openblas": "+blas", "hwloc": "+hwloc", "zlib-api": "+zlib",
+                                 "pcre2": "+tokenizer", "utf8proc": "+tokenizer", "cudnn": "+cudnn",
                                  "cli11": "+apps", "cuda": "+cuda"}.items():
             for arguments, keywords in RECORDED.of("depends_on"):
                 if arguments[0].split()[0].split("@")[0] == package:
@@ -197,7 +200,7 @@ class Repository(unittest.TestCase):
 
     def test_environments_hold_what_the_recipe_needs(self):
         provider = {"mpi": "openmpi", "zlib-api": "zlib-ng"}
-        for name, left_out in (("cpu", {"cuda"}), ("cuda", set())):
+        for name, left_out in (("cpu", {"cuda", "cudnn"}), ("cuda", set())):
             text = (ROOT / "spack" / "environments" / name / "spack.yaml").read_text(encoding="utf-8")
             specs = {line.split()[0].split("@")[0] for line in re.findall(r"^    - (.+)$", text, re.MULTILINE)}
             needed = {provider.get(package, package) for package in DEPENDENCIES - left_out - {"c", "cxx"}} | {"ninja"}

@@ -66,11 +66,11 @@ class Deltaport(CMakePackage, CudaPackage):
             self.define_from_variant("DELTAPORT_ENABLE_HWLOC", "hwloc"),
             self.define_from_variant("DELTAPORT_ENABLE_ZLIB", "zlib"),
             self.define_from_variant("DELTAPORT_ENABLE_TOKENIZER", "tokenizer"),
+            self.define_from_variant("DELTAPORT_ENABLE_CUDNN", "cudnn"),  # nothing without +cuda
             self.define_from_variant("DELTAPORT_BUILD_APPS", "apps"),
             self.define("DELTAPORT_BUILD_TESTS", self.run_tests),
         ]
         # Whether the build is for CUDA follows from Kokkos; its compiler wrapper sees to the flags.
         if self.spec.satisfies("+cuda"):
             args.append(self.define("CMAKE_CXX_COMPILER", self["kokkos"].kokkos_cxx))
-            args.append(self.define("DELTAPORT_ENABLE_CUDNN", "ON" if self.spec.satisfies("+cudnn") else "OFF"))
         return args
