@@ -7,6 +7,7 @@
 #include "deltaport/core/host_simd.hpp"
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "model/cross_entropy_packs.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -161,6 +162,12 @@ void enqueue_rows(Runtime& runtime, const Tensor<Accumulate<T>>& logits, const T
                   const Tensor<double>& losses, const Tensor<double>& scale, Want want) {
   const std::int64_t rows = logits.extent(0);
   if (rows == 0) return;
+  if (!runs_on_host && logits.extent(1) % PackedCrossEntropy<T>::W == 0) {
+    const PackedCrossEntropy<T> packed{logits.extent(1), want == Want::loss ? nullptr : scale.data(),
+                                       labels.data(), logits.data(), losses.data()};
+    return enqueue_kernel("deltaport: cross-entropy",
+                          TeamPolicy(runtime.compute(), static_cast<int>(rows), packed.threads, 1), packed);
+  }
   TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8, runs_on_host ? 1 : 32);
   if constexpr (is_half<T>)
     policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(packed_run * sizeof(T)) + 64));

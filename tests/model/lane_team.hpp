@@ -66,6 +66,43 @@ void run_groups(std::int64_t groups, int lanes, const Functor& functor) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// Stands in for a device's block of threads, each a thread here.
+class BlockTeam {
+ public:
+  BlockTeam(LaneTeam::Shared& shared, std::int64_t block, int thread)
+      : folds_(shared, block, thread), shared_(shared) {}
+  std::int64_t league_rank() const { return folds_.league_rank(); }
+  int team_size() const { return static_cast<int>(shared_.values.size()); }
+  int team_rank() const { return folds_.lane(); }
+  void team_barrier() const { shared_.meet.arrive_and_wait(); }
+  const LaneTeam& folds() const { return folds_; }
+
+ private:
+  LaneTeam folds_;
+  LaneTeam::Shared& shared_;
+};
+
+template <class A>
+A block_max(const BlockTeam& team, A mine) {
+  return team.folds().folded(mine, [](A a, A b) { return b > a ? b : a; });
+}
+template <class A>
+A block_sum(const BlockTeam& team, A mine) {
+  return team.folds().folded(mine, [](A a, A b) { return a + b; });
+}
+
+/// functor(team) for all blocks.
+template <class Functor>
+void run_blocks(std::int64_t blocks, int size, const Functor& functor) {
+  LaneTeam::Shared shared(size);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < size; ++thread)
+    threads.emplace_back([&, thread] {
+      for (std::int64_t block = 0; block < blocks; ++block) functor(BlockTeam(shared, block, thread));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 /// functor(i) for i in [0, n).
 template <class Functor>
 void run_indices(std::int64_t n, const Functor& functor) {
