@@ -38,6 +38,14 @@ struct Chunks {
     return cu_seqlens == nullptr ? std::int64_t{sequence} * chunks_per_sequence
                                  : begin(sequence) / chunk_rows + sequence;
   }
+  /// The slot of place i in the order of time, over all sequences at once, or against it. Kernels that follow each other
+  /// go to and fro, so that each begins with what the one before has left in the second-level cache.
+  __device__ std::int64_t in_time(std::uint32_t i, bool backwards) const {
+    if (cu_seqlens != nullptr) return backwards ? slots() - 1 - i : i;
+    const auto count = static_cast<std::uint32_t>(sequences), own = i / count, sequence = i - own * count;
+    const std::uint32_t chunk = backwards ? chunks_per_sequence - 1 - own : own;
+    return std::int64_t{sequence} * chunks_per_sequence + chunk;
+  }
   __device__ Chunk at(std::int64_t slot) const {
     if (cu_seqlens != nullptr) return table[slot];
     const std::int64_t sequence = slot / chunks_per_sequence;

@@ -362,17 +362,14 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
     gdn2_gradients(const Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Chunk chunk = a.chunks.at(blockIdx.x);
+  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.gate_heads, false);
+  const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
   const int tiles = (a.value_dim + 63) / 64;
-  const Block<E, padded_k> block{a,
-                                 maps,
-                                 memory,
-                                 chunk,
-                                 static_cast<std::int64_t>(blockIdx.x),
-                                 static_cast<int>(blockIdx.y),
-                                 tiles,
-                                 tiles * (a.value_heads / a.gate_heads)};
+  const Block<E, padded_k> block{a,      maps,
+                                 memory, chunk,
+                                 slot,   static_cast<int>(blockIdx.x % a.gate_heads),
+                                 tiles,  tiles * (a.value_heads / a.gate_heads)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < 3; ++i) {
 #if defined(DELTAPORT_BULK_COPY)
@@ -404,7 +401,7 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& a, const Gdn2GradientMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(a.chunks.slots()), static_cast<unsigned>(a.gate_heads));
+  const dim3 grid(static_cast<unsigned>(a.chunks.slots() * a.gate_heads));
   return launch(gdn2_gradients<E, padded_k>, grid, threads, Layout<padded_k>::bytes, Start::beside_previous,
                 stream, a, maps);
 }

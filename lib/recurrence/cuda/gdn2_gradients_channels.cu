@@ -28,6 +28,15 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     return reinterpret_cast<const uint4*>(
         from)[(own.strip * steps + first_channel / 16 + s) * 32 + threadIdx.x % 32];
   }
+  /// What the first kernel leaves for 16 channels; loaded ahead of its use.
+  struct Far {
+    uint4 d_query, d_erase, d_restored;
+  };
+  __device__ Far load_far(int g, const GradientStrip& own) const {
+    const int s = (own.first + 16 * g) / 16;
+    return {fragment(arguments.between.d_query, own, s), fragment(arguments.between.d_erase, own, s),
+            fragment(arguments.between.d_restored, own, s)};
+  }
   /// Sums over the lanes that share columns.
   __device__ static float sum_rows(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 4);
@@ -36,12 +45,10 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   }
   /// The first part of the end, for 16 channels from 16 g of the warp's: u, t and m become dq, dG and dk (before
   /// the norm), summed from the last row of the strip; db goes to its tile.
-  __device__ void combine(LevelSums& sums, int g, const GradientStrip& own, float undo, float (&dot_q)[2],
-                          float (&dot_k)[2]) const {
+  __device__ void combine(LevelSums& sums, int g, const Far& far, const GradientStrip& own, float undo,
+                          float (&dot_q)[2], float (&dot_k)[2]) const {
     const int lane = threadIdx.x % 32, channel = own.first + 16 * g, row = strip_rows * own.strip;
-    const uint4 d_query = fragment(arguments.between.d_query, own, channel / 16),
-                d_erase = fragment(arguments.between.d_erase, own, channel / 16),
-                d_restored = fragment(arguments.between.d_restored, own, channel / 16);
+    const uint4 &d_query = far.d_query, &d_erase = far.d_erase, &d_restored = far.d_restored;
     const std::uint32_t d_queries[4] = {d_query.x, d_query.y, d_query.z, d_query.w},
                         d_erases[4] = {d_erase.x, d_erase.y, d_erase.z, d_erase.w},
                         d_restoreds[4] = {d_restored.x, d_restored.y, d_restored.z, d_restored.w};
@@ -186,9 +193,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       const int channel = own.first + 16 * g + 8 * block + 2 * (lane % 4), place = first_channel + channel;
-      const float* const d_gamma = arguments.between.d_gamma + image * padded_k + place;
-      const float2 gamma = *reinterpret_cast<const float2*>(part<float>(L::gamma) + channel);
-      float2 tail = gamma * *reinterpret_cast<const float2*>(d_gamma);
+      float2 tail = *reinterpret_cast<const float2*>(part<float>(L::through_gamma) + channel);
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         const float2 through =
@@ -265,6 +270,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     this->begin(warp);
     const GradientStrip own{
         memory, L::k, L::q, L::erase, L::scores, warp / L::parts, gradient_channels * part_};
+    const float undo = arguments.between.undo[image];  // here, so that nothing waits for it
     LevelSums sums;
 #pragma unroll
     for (int j = 0; j < LevelSums::n; ++j) sums.u[j] = sums.t[j] = sums.m[j] = 0.0f;
@@ -272,12 +278,16 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     levels.inside(Input::level_tile(own.strip));
     levels.join<1>(own.strip % 2 == 1, own.strip ^ 1, L::near);
     levels.join<2>(own.strip >= 2, own.strip >= 2 ? 0 : 2, L::far);
+    Far far = load_far(0, own);
     __syncthreads();  // the places of db, dq and dk are no operands any more
 
     float dot_q[2] = {}, dot_k[2] = {};
-    const float undo = arguments.between.undo[image];
 #pragma unroll
-    for (int g = 0; g < gradient_groups; ++g) combine(sums, g, own, undo, dot_q, dot_k);
+    for (int g = 0; g < gradient_groups; ++g) {
+      const Far next = g + 1 < gradient_groups ? load_far(g + 1, own) : far;
+      combine(sums, g, far, own, undo, dot_q, dot_k);
+      far = next;
+    }
     sum_quads(dot_q), sum_quads(dot_k);
     if (lane % 4 == 0) {
 #pragma unroll
@@ -344,9 +354,10 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
   using B = Block<E, padded_k>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = blockIdx.x / B::blocks;
+  const std::uint32_t item = blockIdx.x / B::blocks;
+  const std::int64_t slot = a.input.chunks.in_time(item / a.input.key_heads, true);
   const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
-  const int key_head = blockIdx.y, members = a.input.gate_heads / a.input.key_heads;
+  const int key_head = item % a.input.key_heads, members = a.input.gate_heads / a.input.key_heads;
   const Chunk chunk = a.input.chunks.at(slot);
   if (chunk.rows == 0) return;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
@@ -371,8 +382,7 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
 template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& a, const Gdn2PrepareMaps& maps, cudaStream_t stream) {
   constexpr int blocks = Block<E, padded_k>::blocks;
-  const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * blocks),
-                  static_cast<unsigned>(a.input.key_heads));
+  const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * a.input.key_heads * blocks));
   return launch<blocks>(gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
                         Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
 }

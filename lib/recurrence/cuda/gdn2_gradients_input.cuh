@@ -29,8 +29,8 @@ struct Gdn2ChannelsLayout {
   static_assert(rates + warps * 4 <= levels + level_places && 64 * channels * 4 <= level_places);
   static constexpr int edges = levels + level_places;
   static constexpr int rows = edges + 2 * 4 * channels * 4;
-  static constexpr int gamma = rows + 64 * sizeof(RowScale);
-  static constexpr int barrier = gamma + channels * 4;
+  static constexpr int through_gamma = rows + 64 * sizeof(RowScale);  // gamma times its gradient
+  static constexpr int barrier = through_gamma + channels * 4;
   static constexpr int bytes = barrier + 16;
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
@@ -84,12 +84,15 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     for (int i = 0; i < strip_rows / 2; ++i)
       *decay_at(own, begin + i) = make_float2(exp2_fast(decay[i].x), exp2_fast(decay[i].y));
   }
-  __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], int levels) const {
+  __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], float2 d_gamma,
+                              int levels) const {
     stage_level<8>(own, decay, levels);
     stage_level<4>(own, decay, levels + level_bytes);
     const StripFactors f = this->factors(own);
     stage_join<true>(own, decay, f, L::far);
-    if (own.strip == 0) *reinterpret_cast<float2*>(part<float>(L::gamma) + own.channel) = f.gamma;
+    if (own.strip == 0) {
+      *reinterpret_cast<float2*>(part<float>(L::through_gamma) + own.channel) = f.gamma * d_gamma;
+    }
     float2 past = f.before;
 #pragma unroll
     for (int i = 0; i < strip_rows; ++i) {
@@ -121,6 +124,8 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     if (member == 0) dependency_wait();
     if (threadIdx.x < 64) read_norms();
     read_scores(warp);
+    const float2 d_gamma = *reinterpret_cast<const float2*>(arguments.between.d_gamma + image * padded_k +
+                                                            this->first_channel + own.channel);
     this->wait_tiles(member);
     __syncthreads();
     float2 decay[strip_rows];
@@ -130,7 +135,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     normalise<E>(own, L::b, activations().beta, batch_rows * second);
     __syncthreads();  // the decays are read, their place is free
     if (second == 0) {
-      stage_first(own, decay, level_tile(own.strip));
+      stage_first(own, decay, d_gamma, level_tile(own.strip));
     } else {
       stage_second(own, decay, level_tile(own.strip));
     }

@@ -303,7 +303,7 @@ struct Block : Gdn2Input<E, padded_k> {
     __syncthreads();
     store<L::tile>(a.x, L::k);
     store<panel_bytes>(a.r, L::triangle);
-    if (decides(a.segments, a.chunks, blockIdx.x)) note_forgetting(warp);
+    if (decides(a.segments, a.chunks, image / a.gate_heads)) note_forgetting(warp);
 #if defined(DELTAPORT_BULK_COPY)
     if (threadIdx.x == 0) bulk_stores_wait_read();
 #endif
@@ -314,8 +314,8 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(2 * padded_k, 2)
     gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = blockIdx.x;
-  const int head = blockIdx.y;
+  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.gate_heads, true);
+  const int head = blockIdx.x % a.gate_heads;
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
   const Block<E, padded_k> block{
@@ -337,7 +337,7 @@ cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareM
   const auto kernel = gdn2_prepare<E, padded_k>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots()), arguments.gate_heads);
+  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.gate_heads));
   kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps);
   return cudaGetLastError();
 }

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recurrence/cuda/gdn_prepare.cuh"
 
+#include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/inverse.cuh"
 #include "recurrence/cuda/launch.hpp"
-#include "recurrence/cuda/wgmma.cuh"
+#include "recurrence/cuda/products.cuh"
 
 namespace deltaport::recurrence::cuda {
 namespace {
 
-constexpr int threads = 128;
+constexpr int threads = 128, blocks_together = 4;
 
 /// Shared memory of a block; tiles first, for their alignment. Then 6 x 64 factors, a sum, a barrier.
 template <int padded_k>
 struct Layout {
   static constexpr int k = 0;               // 64 x K
-  static constexpr int q = padded_k * 128;  // 64 x K, then A high + low, then X
-  static constexpr int q_bytes = padded_k > 128 ? padded_k * 128 : 2 * panel_bytes;
-  static constexpr int triangle = q + q_bytes;  // float, then R
-  static constexpr int factors = triangle + 64 * triangle_pitch * 4;
+  static constexpr int q = padded_k * 128;  // 64 x K, then L in float, then A high + low, then X
+  static constexpr int high = q, low = q + panel_bytes;
+  static constexpr int r = q + (64 * triangle_pitch * 4 + 1023) / 1024 * 1024;
+  static constexpr int factors = r + panel_bytes;
   static constexpr int bytes = factors + (factor_rows * 64 + 4) * 4;
+  static_assert(padded_k <= 128 && blocks_together * (bytes + 1024) <= 228 * 1024);
 };
 
 #if defined(DELTAPORT_BULK_COPY)
 /// The tiles of the block that will run here next, into the second-level cache.
 template <int padded_k>
 __device__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
-  const std::int64_t block = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x + a.resident;
-  const std::int64_t slot = block % gridDim.x;
-  const int head = static_cast<int>(block / gridDim.x);
-  if (head >= a.key_heads) return;
-  const int row = static_cast<int>(a.chunks.at(slot).row);
+  const std::uint32_t block = blockIdx.x + a.resident;
+  if (block >= gridDim.x) return;
+  const int head = block % a.key_heads;
+  const int row = static_cast<int>(a.chunks.at(a.chunks.in_time(block / a.key_heads, true)).row);
 #pragma unroll
   for (int panel = 0; panel < padded_k / 64; ++panel) {
     prefetch_tile_bulk(&maps.q, 64 * panel, head, row);
@@ -206,141 +207,202 @@ __device__ void write_r(std::uint32_t tile, const float (&pa)[32], const float* 
   }
 }
 
-/// X = c o (A^T K), rounded, to a tile.
-template <class E, int n>
-__device__ void write_x(std::uint32_t tile, const float (&x)[n], const float* decay, int warp, int lane) {
+/// 64 columns of X = c o (A^T K), rounded.
+template <class E>
+__device__ void round_x(std::uint32_t (&to)[4][4], float (&x)[32], const float* decay, int warp, int lane) {
   const float last = decay[63];
-  const float c0 = exp2_fast(last - decay[16 * warp + lane / 4]),
-              c1 = exp2_fast(last - decay[16 * warp + lane / 4 + 8]);
-#pragma unroll
-  for (int s = 0; s < n / 8; ++s) {
-    const std::uint32_t r[4] = {
-        pack<E>(c0 * x[8 * s], c0 * x[8 * s + 1]), pack<E>(c1 * x[8 * s + 2], c1 * x[8 * s + 3]),
-        pack<E>(c0 * x[8 * s + 4], c0 * x[8 * s + 5]), pack<E>(c1 * x[8 * s + 6], c1 * x[8 * s + 7])};
-    store_a(tile, 16 * warp, 16 * s, r);
-  }
+  const int row = 16 * warp + lane / 4;
+  const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
+  scale_rows(x, c);
+  as_operand<E>(to, x);
 }
 
-template <class E, int padded_k>
-__global__ void __launch_bounds__(threads, 4)
-    gdn_prepare(const GdnPrepare a, const __grid_constant__ TileMaps maps) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  using L = Layout<padded_k>;
-  const std::uint32_t base = shared_address(memory);
-  float* const triangle = reinterpret_cast<float*>(memory + L::triangle);
-  float* const factors = reinterpret_cast<float*>(memory + L::factors);
-  float* const total = factors + factor_rows * 64;
-  std::uint64_t* const barrier = reinterpret_cast<std::uint64_t*>(factors + factor_rows * 64 + 2);
-  const float* const decay = factors + factor_decay * 64;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const std::int64_t slot = blockIdx.x;
-  const int key_head = blockIdx.y, group = a.value_heads / a.key_heads;
-  const Chunk chunk = a.chunks.at(slot);
-  if (chunk.rows == 0) return;
+/// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of row thread / 2.
+struct InverseRow {
+  float x[4][8];
 
-  if (thread == 0) barrier_init(barrier, 1);
-  __syncthreads();
-  load_tiles<padded_k>(a, maps, chunk, key_head, base, barrier);
-  RawGates gates = read_gates<E>(a, chunk, key_head * group);
-  wait_tiles(a, chunk, barrier);
-  dependency_launch();
-
-  std::uint32_t operand[padded_k / 16][4], p[4][4];
-  const auto gram = [&](float(&d)[32], std::uint32_t tile) {
-    hold(d);
-    products_begin();
-    multiply<E, Tile::by_rows>(d, operand, tile, false);
-    products_commit();
-  };
-  const auto take_rows = [&](std::uint32_t tile) {
-#pragma unroll
-    for (int s = 0; s < padded_k / 16; ++s) load_a(operand[s], tile, 16 * warp, 16 * s);
-  };
-  {
-    float qk[32], qq[32];
-    take_rows(base + L::q);
-    if (a.activations.l2_norm) {
-      gram(qq, base + L::q);
-      products_wait<0>();
-      hold(qq);
-    }
-    gram(qk, base + L::k);
-    write_norms(factors + factor_query_norm * 64, qq, a.activations.l2_norm, chunk.rows, warp, lane);
-    products_wait<0>();
-    hold(qk);
-    __syncwarp();  // this warp's rows
-    make_p<E>(p, qk, factors + factor_query_norm * 64, warp, lane);
-  }
-
-  for (int member = 0; member < group; ++member) {
-    const int head = key_head * group + member;
-    const std::int64_t chunk_head = slot * a.value_heads + head;
-    float kk[32];
-    take_rows(base + L::k);
-    gram(kk, base + L::k);  // again for every head of the group: cheaper than registers that hold it
-    products_wait<0>();
-    hold(kk);
-    if (member == 0) {
-      write_norms(factors + factor_key_norm * 64, kk, a.activations.l2_norm, chunk.rows, warp, lane);
-      __syncthreads();
-    }
-    write_factors(a, chunk, head, gates, factors, total, a.forgetting + chunk_head);
-    __syncthreads();
-    if (member + 1 < group) gates = read_gates<E>(a, chunk, head + 1);
-    write_triangle(triangle, kk, factors, warp, lane);
-    for (int i = thread; i < factor_rows * 16; i += threads) {
-      reinterpret_cast<float4*>(a.factors + chunk_head * factor_rows * 64)[i] =
-          reinterpret_cast<const float4*>(factors)[i];
-    }
-    invert_unit_lower(triangle, warp);
-    const std::uint32_t high = base + L::q, low = high + panel_bytes;
-    __syncthreads();
-    if (a.inverse != nullptr) {
-      split_inverse<E>(triangle, nullptr, high, low, thread);
-      __syncthreads();
-      store_image<2 * panel_bytes, threads>(static_cast<char*>(a.inverse) + chunk_head * 2 * panel_bytes,
-                                            high, thread);
-      __syncthreads();
-    }
-    split_inverse<E>(triangle, factors + factor_key_norm * 64, high, low, thread);
-    fence_async_proxy();
-    __syncthreads();
-    {
-      float pa[32];
-      hold(pa);
-      products_begin();
-      multiply<E, Tile::by_columns>(pa, p, high, false);
-      multiply<E, Tile::by_columns>(pa, p, low, true);
-      products_commit();
-      products_wait<0>();
-      hold(pa);
-      write_r<E>(base + L::triangle, pa, decay, a.activations.scale, warp, lane);
-    }
-    std::uint32_t part[2][4][4];
+  __device__ void read(const float* triangle) {
+    const int thread = threadIdx.x, i = thread / 2, row_block = i / 16;
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      load_a_transposed(part[0][s], high, 16 * s, 16 * warp);
-      load_a_transposed(part[1][s], low, 16 * s, 16 * warp);
+      const float* const from =
+          s == row_block ? triangle + i * triangle_pitch + 16 * s + 8 * (thread % 2)
+                         : triangle + (16 * s + i % 16) * triangle_pitch + 16 * row_block + 8 * (thread % 2);
+      const float4 zero = {}, left = s <= row_block ? *reinterpret_cast<const float4*>(from) : zero,
+                   right = s <= row_block ? *reinterpret_cast<const float4*>(from + 4) : zero;
+      x[s][0] = left.x, x[s][1] = left.y, x[s][2] = left.z, x[s][3] = left.w;
+      x[s][4] = right.x, x[s][5] = right.y, x[s][6] = right.z, x[s][7] = right.w;
     }
-    __syncthreads();  // A is in registers: X takes its place
+  }
+  /// store(offset, high, low): 16 bytes of the tiles of `factor` A rounded, and of what the rounding left.
+  template <class E, class Store>
+  __device__ void split(float factor, Store store) const {
+    const int thread = threadIdx.x, i = thread / 2;
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      std::uint32_t high[4], low[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float first = factor * x[s][2 * n], second = factor * x[s][2 * n + 1];
+        high[n] = pack<E>(first, second);
+        const float2 rounded = unpack<E>(high[n]);
+        low[n] = pack<E>(first - rounded.x, second - rounded.y);
+      }
+      store(i * 128 + (((thread % 2 ^ i % 8) << 4) ^ (s << 5)),
+            make_uint4(high[0], high[1], high[2], high[3]), make_uint4(low[0], low[1], low[2], low[3]));
+    }
+  }
+};
+
+template <class E, int padded_k>
+struct Block {
+  using L = Layout<padded_k>;
+  static constexpr int steps = padded_k / 16;
+
+  const GdnPrepare& a;
+  const TileMaps& maps;
+  unsigned char* memory;
+  Chunk chunk;
+
+  __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
+  __device__ float* triangle() const { return reinterpret_cast<float*>(memory + L::q); }
+  __device__ float* factors() const { return reinterpret_cast<float*>(memory + L::factors); }
+  __device__ const float* factor(int row) const { return factors() + 64 * row; }
+  __device__ std::uint64_t* barrier() const {
+    return reinterpret_cast<std::uint64_t*>(factors() + factor_rows * 64 + 2);
+  }
+  /// d = left right^T. Accumulators are cleared: what a product ignores would else stay alive around the loop over heads.
+  __device__ void gram(float (&d)[32], int left, int right) const {
+    clear(d);
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d, at(left), at(right));
+  }
+
+  /// P as an operand; the norms of q.
+  __device__ void take_queries(std::uint32_t (&p)[4][4], int warp, int lane) const {
+    float* const norms = factors() + factor_query_norm * 64;
+    float products[32];
+    if (a.activations.l2_norm) gram(products, L::q, L::q);
+    write_norms(norms, products, a.activations.l2_norm, chunk.rows, warp, lane);
+    gram(products, L::q, L::k);
+    __syncwarp();  // this warp's rows
+    make_p<E>(p, products, norms, warp, lane);
+  }
+  /// L, and the factors of a head.
+  __device__ void take_keys(int head, int member, const RawGates& gates, float* forgetting, int warp,
+                            int lane) const {
+    float products[32];
+    gram(products, L::k, L::k);  // again for every head of the group: cheaper than registers that hold it
+    if (member == 0) {
+      write_norms(factors() + factor_key_norm * 64, products, a.activations.l2_norm, chunk.rows, warp, lane);
+      __syncthreads();
+    }
+    write_factors(a, chunk, head, gates, factors(), factors() + factor_rows * 64, forgetting);
+    __syncthreads();
+    write_triangle(triangle(), products, factors(), warp, lane);
+  }
+  /// A to its two tiles, rows times the norms of the keys; without those to device memory, for the backward pass.
+  __device__ void take_inverse(std::int64_t chunk_head) const {
+    invert_unit_lower(triangle(), threadIdx.x / 32);
+    __syncthreads();
+    InverseRow row;
+    row.read(triangle());
+    if (a.inverse != nullptr) {
+      char* const to = static_cast<char*>(a.inverse) + chunk_head * 2 * panel_bytes;
+      row.template split<E>(1.0f, [&](int offset, uint4 high, uint4 low) {
+        *reinterpret_cast<uint4*>(to + offset) = high;
+        *reinterpret_cast<uint4*>(to + panel_bytes + offset) = low;
+      });
+    }
+    __syncthreads();
+    row.template split<E>(factor(factor_key_norm)[threadIdx.x / 2], [&](int offset, uint4 high, uint4 low) {
+      store_shared16(at(L::high) + offset, high);
+      store_shared16(at(L::low) + offset, low);
+    });
+    fence_async_proxy();
+    __syncthreads();
+  }
+  /// R and X to their tiles.
+  __device__ void make_results(const std::uint32_t (&p)[4][4], int warp, int lane) const {
+    const float* const decay = factor(factor_decay);
+    {
+      float pa[32];
+      clear(pa);
+      add_all(pa, [&] {
+        multiply<E, Tile::by_columns>(pa, p, at(L::high), true);
+        multiply<E, Tile::by_columns>(pa, p, at(L::low), true);
+      });
+      write_r<E>(at(L::r), pa, decay, a.activations.scale, warp, lane);
+    }
+    std::uint32_t rounded[padded_k / 64][4][4];
 #pragma unroll
     for (int panel = 0; panel < padded_k / 64; ++panel) {
       float x[32];
-      hold(x);
-      products_begin();
-      multiply<E, Tile::by_columns>(x, part[0], base + L::k + panel * panel_bytes, false);
-      multiply<E, Tile::by_columns>(x, part[1], base + L::k + panel * panel_bytes, true);
-      products_commit();
-      products_wait<0>();
-      hold(x);
-      write_x<E>(base + L::q + panel * panel_bytes, x, decay, warp, lane);
+      clear(x);
+      add_left_parts<E, Tile::by_columns, Tile::by_columns>(x, at(L::high), at(L::k + panel * panel_bytes),
+                                                            true);
+      round_x<E>(rounded[panel], x, decay, warp, lane);
     }
+    __syncthreads();  // X takes the place of A
+#pragma unroll
+    for (int panel = 0; panel < padded_k / 64; ++panel) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s)
+        store_a(at(L::q + panel * panel_bytes), 16 * warp, 16 * s, rounded[panel][s]);
+    }
+    fence_async_proxy();
     __syncthreads();
-    store_image<padded_k * 128, threads>(static_cast<char*>(a.x) + chunk_head * padded_k * 128, base + L::q,
-                                         thread);
-    store_image<panel_bytes, threads>(static_cast<char*>(a.r) + chunk_head * panel_bytes, base + L::triangle,
-                                      thread);
+  }
+  /// X, R and the factors to device memory; their places are free afterwards, for this thread.
+  __device__ void store(std::int64_t chunk_head) const {
+    char* const x = static_cast<char*>(a.x) + chunk_head * padded_k * 128;
+    char* const r = static_cast<char*>(a.r) + chunk_head * panel_bytes;
+    float* const numbers = a.factors + chunk_head * factor_rows * 64;
+#if defined(DELTAPORT_BULK_COPY)
+    if (threadIdx.x == 0) {
+      store_bulk(x, at(L::q), padded_k * 128);
+      store_bulk(r, at(L::r), panel_bytes);
+      store_bulk(numbers, at(L::factors), factor_rows * 256);
+      bulk_stores_wait_read();
+    }
+#else
+    store_image<padded_k * 128, threads>(x, at(L::q), threadIdx.x);
+    store_image<panel_bytes, threads>(r, at(L::r), threadIdx.x);
+    for (int i = threadIdx.x; i < factor_rows * 16; i += threads) {
+      reinterpret_cast<float4*>(numbers)[i] = reinterpret_cast<const float4*>(factors())[i];
+    }
+#endif
+  }
+};
+
+template <class E, int padded_k>
+__global__ void __launch_bounds__(threads, blocks_together)
+    gdn_prepare(const GdnPrepare a, const __grid_constant__ TileMaps maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.key_heads, true);
+  const int key_head = blockIdx.x % a.key_heads, group = a.value_heads / a.key_heads;
+  const Chunk chunk = a.chunks.at(slot);
+  if (chunk.rows == 0) return;
+  const Block<E, padded_k> block{a, maps, memory, chunk};
+
+  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
+  __syncthreads();
+  load_tiles<padded_k>(a, maps, chunk, key_head, block.at(0), block.barrier());
+  RawGates gates = read_gates<E>(a, chunk, key_head * group);
+  wait_tiles(a, chunk, block.barrier());
+  dependency_launch();
+
+  std::uint32_t p[4][4];
+  block.take_queries(p, warp, lane);
+  __syncthreads();  // L takes the place of Q
+  for (int member = 0; member < group; ++member) {
+    const int head = key_head * group + member;
+    const std::int64_t chunk_head = slot * a.value_heads + head;
+    block.take_keys(head, member, gates, a.forgetting + chunk_head, warp, lane);
+    if (member + 1 < group) gates = read_gates<E>(a, chunk, head + 1);
+    block.take_inverse(chunk_head);
+    block.make_results(p, warp, lane);
+    block.store(chunk_head);
     __syncthreads();
   }
 }
@@ -349,8 +411,7 @@ __global__ void __launch_bounds__(threads, 4)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots()),
-                  static_cast<unsigned>(arguments.key_heads));
+  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.key_heads));
   return launch(gdn_prepare<E, padded_k>, grid, threads, Layout<padded_k>::bytes, Start::after_previous,
                 stream, arguments, maps);
 }

@@ -34,7 +34,7 @@ inline int resident_prepare_blocks() {
   return 4 * processors();
 }
 
-/// Block = 128 threads, one chunk and key head; grid = (slots, H).
+/// Block = 128 threads, one chunk and key head; heads run fastest, then chunks from the last to the first.
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream);
 
