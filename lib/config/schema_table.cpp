@@ -185,7 +185,7 @@ std::vector<Field> make_table() {
       {"offload.min_tensor_elements", integer, "elements", at_least(0), {}, free,
        "smaller tensors stay on the device", offload<&OC::min_tensor_elements>},
       {"offload.keep_last", integer, "groups", between(0, 65536), {}, free,
-       "last groups that stay on the device; at least offload.slots do", offload<&OC::keep_last>},
+       "last groups that stay on the device; 0: as many as offload.slots", offload<&OC::keep_last>},
       {"offload.slots", integer, "groups", between(1, 64), {}, free,
        "groups whose device memory waits for its copy to the host", offload<&OC::slots>},
       {"offload.max_inflight", integer, "groups", between(0, 64), {}, free,

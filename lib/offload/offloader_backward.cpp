@@ -8,20 +8,26 @@
 
 namespace deltaport::offload {
 
-// A layer's groups first, then those of the layer below, which have this layer's backward to arrive.
 void Offloader::prepare() {
+  if (pass_.layer > 0) --pass_.layer;
   if (options_.start == Start::between_layers) log_transfers([this] { prepare_layer(); });
 }
 
+// A layer's groups first, then those of the next layer down that has any, whose copies have this layer's backward, and
+// that of layers without groups in between, to arrive.
 void Offloader::prepare_layer() {
   if (pass_.groups.empty()) return;
   if (!pass_.backward) end_forward();
-  const std::size_t layer = pass_.groups.back().layer;
-  const std::size_t next = layer - std::min<std::size_t>(layer, 1);
-  for (std::size_t i = pass_.groups.size(); i-- > 0 && pass_.groups[i].layer >= next;)
-    if (pass_.groups[i].where == Where::away) fetch(pass_.groups[i]);
-  for (std::size_t i = pass_.groups.size(); i-- > 0 && pass_.groups[i].layer == layer;)
-    await(pass_.groups[i]);
+  std::vector<Group>& groups = pass_.groups;
+  const auto fetch_layers_from = [&](std::size_t end, std::size_t layer) {
+    for (; end > 0 && groups[end - 1].layer >= layer; --end)
+      if (groups[end - 1].where == Where::away) fetch(groups[end - 1]);
+    return end;
+  };
+  std::size_t below = fetch_layers_from(groups.size(), pass_.layer);
+  while (below > 0 && !groups[below - 1].position) --below;
+  if (below > 0) fetch_layers_from(below, groups[below - 1].layer);
+  for (std::size_t i = groups.size(); i > 0 && groups[i - 1].layer >= pass_.layer; --i) await(groups[i - 1]);
 }
 
 void Offloader::before_take(const SavedGroup& saved) {
@@ -50,6 +56,10 @@ void Offloader::before_take(const SavedGroup& saved) {
 void Offloader::end_forward() {
   pass_.backward = true;
   send_unsent();
+  // All but the last groups are needed later than a copy takes, and backward needs their memory.
+  const std::size_t staying = options_.rules.staying();
+  while (!pass_.leaving.empty() && pass_.leaving.front() + staying < pass_.schedule.position())
+    retire_oldest();
   if (pass_.schedule.position() > 0) plan_is_new_ = pass_.schedule.end_forward();
 }
 

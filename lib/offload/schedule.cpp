@@ -49,8 +49,7 @@ bool Schedule::end_forward() {
   if (changed) {
     plan_ = pass_;
     // The last ones would still wait for their copies when backward asks for them: moving them frees nothing.
-    const auto tail = static_cast<std::size_t>(std::max(rules_.slots, rules_.keep_last));
-    const std::size_t movable = plan_.size() - std::min(plan_.size(), tail);
+    const std::size_t movable = plan_.size() - std::min(plan_.size(), rules_.staying());
     std::vector<Planned*> eligible;
     for (std::size_t i = 0; i < plan_.size(); ++i) {
       plan_[i].moves = false;

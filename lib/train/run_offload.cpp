@@ -147,8 +147,8 @@ std::vector<std::string> RunOffload::take_warnings(const OffloadMetrics& m) {
                      config_.min_tensor_elements, " elements")
             : concat("offload moves nothing: all ", schedule.plan().size(),
                      " groups of a forward stay, because the last ",
-                     std::max(config_.slots, config_.keep_last),
-                     " always do (offload.slots, offload.keep_last)"));
+                     offload::ScheduleRules{config_.fraction, config_.keep_last, config_.slots}.staying(),
+                     " always do (offload.keep_last, offload.slots)"));
   }
   const double copying = m.to_host_seconds + m.to_device_seconds;
   if (!warned_of_stall_ && moving > 0 && m.step > 1 && m.stall_seconds > much_stall * m.step_seconds) {

@@ -75,6 +75,24 @@ TEST_P(Ordering, GroupsThatAreDroppedOnTheirWayDisturbNobody) {
   EXPECT_EQ(layers.offloader().take_stats().host_in_use, 0);
 }
 
+TEST_P(Ordering, FewerGroupsMayStayThanThereAreSlots) {
+  const auto& [late, slots] = GetParam();
+  for (const Start start : {Start::at_group, Start::between_layers}) {
+    OffloaderOptions options = test::movers(slots);
+    options.rules.keep_last = 1;
+    options.start = start;
+    SavedLayers layers(options, device_of(late));
+    layers.passes(3, 8);
+    EXPECT_TRUE(layers.right());
+    const OffloadStats stats = layers.offloader().take_stats();
+    EXPECT_EQ(stats.useless, 0);
+    EXPECT_EQ(layers.offloader().schedule().plan().front().moved_bytes(), SavedLayers::bytes);
+    EXPECT_EQ(
+        std::ranges::count_if(layers.offloader().schedule().plan(), [](const auto& g) { return g.moves; }),
+        7);
+  }
+}
+
 TEST_P(Ordering, TransfersBetweenLayersCanBeReplayed) {
   const auto& [late, slots] = GetParam();
   OffloaderOptions options = test::movers(slots);

@@ -36,10 +36,13 @@ TEST(Schedule, AsManyStayAsThereAreSlots) {
   EXPECT_EQ(pass(few, 2), (std::vector<bool>{false, false}));
 }
 
-TEST(Schedule, KeepLastIsAtLeastThat) {
+TEST(Schedule, KeepLastSaysHowManyInstead) {
   Schedule schedule({.fraction = 1.0, .keep_last = 3, .slots = 1});
   pass(schedule, 5);
   EXPECT_EQ(pass(schedule, 5), (std::vector<bool>{true, true, false, false, false}));
+  Schedule fewer({.fraction = 1.0, .keep_last = 1, .slots = 3});
+  pass(fewer, 5);
+  EXPECT_EQ(pass(fewer, 5), (std::vector<bool>{true, true, true, true, false}));
 }
 
 TEST(Schedule, FractionsAreCountedExactly) {

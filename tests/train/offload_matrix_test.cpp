@@ -109,10 +109,13 @@ TEST_P(OffloadMatrix, RecomputingGivesTheSavedBits) {
 // More slots, delayed copies and a bound on copies under way change nothing either.
 TEST_P(OffloadMatrix, OtherWaysToMoveGiveTheSameBits) {
   const Trained plain = train(config({}), 2);
-  for (const std::vector<std::string>& way : {std::vector<std::string>{"--offload.slots=2"},
-                                              {"--offload.slots=3", "--offload.max_inflight=1"},
-                                              {"--offload.slots=1", "--offload.delayed=true"},
-                                              {"--offload.slots=1", "--offload.keep_last=4"}}) {
+  for (const std::vector<std::string>& way :
+       {std::vector<std::string>{"--offload.slots=2"},
+        {"--offload.slots=3", "--offload.max_inflight=1"},
+        {"--offload.slots=1", "--offload.delayed=true"},
+        {"--offload.slots=3", "--offload.keep_last=1"},
+        {"--offload.slots=3", "--offload.keep_last=1", "--offload.delayed=true"},
+        {"--offload.slots=1", "--offload.keep_last=4"}}) {
     std::vector<std::string> overrides = {"--offload.enabled=true",
                                           "--offload.scopes=[gdn_core_attn, norm_out, attn_core, mlp]",
                                           "--offload.min_tensor_elements=1"};

@@ -135,7 +135,7 @@ struct OffloadConfig {
   std::vector<OffloadScope> scopes = {OffloadScope::gdn_core_attn};
   double fraction = 1.0;  ///< of the eligible groups; the latest stay
   std::int64_t min_tensor_elements = std::int64_t{1} << 20;
-  std::int64_t keep_last = 0;     ///< last groups that stay; at least `slots` of them do
+  std::int64_t keep_last = 0;     ///< last groups that stay; 0: as many as `slots`
   std::int64_t slots = 2;         ///< groups whose device memory waits for its copy
   std::int64_t max_inflight = 0;  ///< copies to the host under way; 0: as many as slots
   bool delayed = false;           ///< transfers are enqueued between layers only

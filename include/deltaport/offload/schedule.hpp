@@ -11,10 +11,13 @@ namespace deltaport::offload {
 struct ScheduleRules {
   /// Share of the eligible groups that move, those saved first. Nine decimal digits count; counted exactly.
   double fraction = 1.0;
-  /// Groups that were saved last and stay; at least `slots` of them do.
+  /// Groups that were saved last and stay, for backward asks for them first; 0: as many as `slots`. Fewer than `slots` makes
+  /// backward begin with a wait for copies that are still under way.
   std::int64_t keep_last = 0;
   /// Groups whose device memory waits for its copy to finish, beside the one being computed.
   std::int64_t slots = 2;
+
+  std::size_t staying() const { return static_cast<std::size_t>(keep_last > 0 ? keep_last : slots); }
 };
 
 /// What tells one group from another: its scope, and the bytes of each of its memory blocks that could move.
