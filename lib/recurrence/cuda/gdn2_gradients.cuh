@@ -50,8 +50,7 @@ struct Gdn2Gradients {
   Gdn2Between between;
 };
 
-/// Block = 384 threads, one chunk and gate head; heads run fastest, then
-/// chunks in time.
+/// Block = 384 threads, one chunk and gate head; heads run fastest, then chunks in time.
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& arguments, const Gdn2GradientMaps& maps,
                                   cudaStream_t stream);

@@ -37,8 +37,7 @@ struct Gdn2Prepare {
   bool use_maps = false;   ///< the maps are valid
 };
 
-/// Block = 2 padded_k threads, one chunk and gate head; heads run fastest, then
-/// chunks from the last to the first.
+/// Block = 2 padded_k threads, one chunk and gate head; heads run fastest, then chunks from the last to the first.
 template <class E, int padded_k>
 cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareMaps& maps,
                                 cudaStream_t stream);

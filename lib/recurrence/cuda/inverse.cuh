@@ -98,12 +98,12 @@ __device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
   }
 }
 
-/// diag(norm) A (A, when `norm` is null) as a rounded part and what the rounding left, both as full tiles.
+/// diag(norm) A as a rounded part and what the rounding left, both as full tiles.
 template <class E>
 __device__ __forceinline__ void split_inverse(const float* triangle, const float* norm, std::uint32_t high,
                                               std::uint32_t low, int thread) {
   const int i = thread / 2, row_block = i / 16;
-  const float factor = norm == nullptr ? 1.0f : norm[i];
+  const float factor = norm[i];
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     const int unit = 2 * step + thread % 2, column_block = step;
