@@ -9,6 +9,7 @@
 #include "data/prepared.hpp"
 #include "data/text_splitter.hpp"
 #include "deltaport/core/rng.hpp"
+#include "deltaport/data/inspect.hpp"
 #include "deltaport/data/metadata.hpp"
 #include "deltaport/data/utf8.hpp"
 
@@ -196,6 +197,29 @@ TEST(TextSplitter, QuickAnswersOnNormalFormsAreRight) {
     std::free(normal);
   }
   EXPECT_GT(quick, 45000);
+}
+
+// One line of more than 1 MiB: cut between characters, nothing lost.
+TEST(Prepare, CutsWhatHasNoLines) {
+  const Scratch scratch;
+  std::string text;
+  while (text.size() < (std::size_t{3} << 20)) text += "\u6f22\u5b57\u304b\u306a";
+  PrepareOptions options = options_for(scratch, {scratch.write("line.txt", text)});
+  options.tokenizer.path = golden;
+  prepare(options);
+  const TokenFile file(options.output);
+  Ids ids(static_cast<std::size_t>(file.tokens()));
+  file.read(0, ids);
+  const auto tokenizer = tokenizer_of(SpecialTokens::as_text);
+  EXPECT_TRUE(tokenizer->decode_bytes(ids) == text);
+  const std::string shown = inspect_as_text({.prefix = options.output, .documents = 1, .tokenizer = golden});
+  EXPECT_TRUE(contains(shown, "\u6f22\u5b57")) << shown;
+  // Three bytes each: tokens at a cut would be bytes if a character were torn.
+  const Ids character = tokenizer->encode("\u6f22\u5b57\u304b\u306a\u6f22\u5b57");
+  const std::set<std::int32_t> whole(character.begin(), character.end());
+  std::size_t others = 0;
+  for (const std::int32_t id : ids) others += whole.count(id) == 0 ? 1 : 0;
+  EXPECT_LE(others, 40u);
 }
 
 TEST(Prepare, WritesTokensOfATokenizerFile) {
