@@ -115,6 +115,7 @@ void add_inspect(CLI::App& data, Action& action) {
   command->add_option("--documents", options->documents, "How many documents to decode")
       ->check(at_least(0))
       ->capture_default_str();
+  command->add_option("--tokenizer", options->tokenizer, "tokenizer.json or its folder, to decode with");
   command->add_flag("--verify", *verify, "Read all tokens and compare the checksum with the side-car");
   command->add_flag("--json", *json, "Print one JSON object");
   command->callback([=, &action] {

@@ -10,7 +10,7 @@ namespace deltaport {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
-constexpr std::size_t most_pending_bytes = std::size_t{4} << 20;
+constexpr std::size_t most_pending_bytes = std::size_t{1} << 20;
 constexpr std::size_t encode_bytes = 64 * 1024;  // ids of that much text stay in the cache
 
 /// The same for equal documents, wherever they are; the seed is fixed, so the split is a property of the
@@ -20,6 +20,18 @@ Side side_of(std::string_view first_block, double valid_fraction) {
   const Checksum::Value hash = Checksum::of(first_block);
   const double draw = uniform(stream_of("deltaport: validation split"), hash.high, hash.low);
   return draw < valid_fraction ? Side::valid : Side::train;
+}
+
+/// Bytes of a character at the end whose rest is yet to come.
+std::size_t unfinished_bytes(std::string_view text) {
+  constexpr std::size_t longest = 4;
+  for (std::size_t back = 1; back < longest && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) return 0;
+    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+    if (byte >= 0xC0) return length > back ? back : 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -68,8 +80,8 @@ void DocumentEncoder::store_front(std::string_view text) {
   ids_.clear();
   std::size_t done = tokenizer_.encode_front(text, ids_);
   if (done == 0 && text.size() >= most_pending_bytes) {
-    done = text.size();
-    tokenizer_.encode(text, ids_);
+    done = text.size() - unfinished_bytes(text);
+    tokenizer_.encode(text.substr(0, done), ids_);
   }
   pending_ = text.substr(done);
   enough_ = std::max(2 * pending_.size(), encode_bytes);

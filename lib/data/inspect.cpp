@@ -26,6 +26,10 @@ struct Inspection {
     DELTAPORT_VALIDATE(o.documents >= 0, ConfigError, "documents is ", o.documents, "; expected 0 or more");
     if (metadata && metadata->tokenizer == ByteTokenizer().name())
       tokenizer = make_tokenizer(metadata->tokenizer);
+    if (!o.tokenizer.empty()) tokenizer = make_tokenizer(TokenizerFile{.path = o.tokenizer});
+    DELTAPORT_VALIDATE(!metadata || !tokenizer || metadata->vocab_size == tokenizer->vocab_size(), DataError,
+                       o.tokenizer, ": has ", tokenizer ? tokenizer->vocab_size() : 0, " ids, but ", o.prefix,
+                       " was prepared with ", metadata ? metadata->vocab_size : 0);
     check_metadata();
   }
 

@@ -71,6 +71,19 @@ DeviceBatch upload(Runtime& runtime, const Batch& batch, const graph::GraphSegme
   return result;
 }
 
+// A run that goes on has its weights from its checkpoint; the folder that it began from may be gone by then.
+bool begins_from_a_folder(const Communicator& communicator, const RunConfig& config) {
+  if (config.model.init_from == "none") return false;
+  std::int64_t goes_on = 0;
+  communicator.agree([&] {
+    const CheckpointConfig& checkpoint = config.checkpoint;
+    if (!communicator.is_root() || checkpoint.resume == "none") return;
+    const std::string own = checkpoint.dir.empty() ? config.run.dir + "/checkpoints" : checkpoint.dir;
+    goes_on = checkpoint.resume != "auto" || find_latest(own) ? 1 : 0;
+  });
+  return communicator.max(goes_on) == 0;
+}
+
 }  // namespace
 
 LmOptions lm_options(const RunConfig& config) {
@@ -119,7 +132,7 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
   model_ = std::make_unique<HybridLm<T>>(config.model, lm_options(config));
   model_->parameters().allocate(runtime);
   model_->parameters().initialize(runtime, config.run.seed);
-  if (config.model.init_from != "none")
+  if (begins_from_a_folder(communicator, config))
     communicator.agree([&] {
       const Verify verify = config.checkpoint.verify_hashes ? Verify::hashes : Verify::sizes;
       load_initial_weights(runtime, config.model.init_from, verify, config.model, model_->parameters());

@@ -72,6 +72,24 @@ TEST_F(HuggingFaceCommands, TrainingStartsFromTheFolderItself) {
   EXPECT_TRUE(has(other.text, "model.rms_norm_eps: 1.0e-06 in the folder, 0.001 in the run")) << other.text;
 }
 
+TEST_F(HuggingFaceCommands, ARunGoesOnWithoutTheFolderThatItBeganFrom) {
+  ASSERT_EQ(call("import " + golden + " -o " + folder_ / "native").exit_code, 0);
+  const std::string train =
+      "train " + folder_ / "native/model.yaml" + " " + folder_ / "run.yaml" + " --resume";
+  const Outcome first = call(train);
+  ASSERT_EQ(first.exit_code, 0) << first.text;
+  const std::filesystem::path model = folder_ / "model.yaml";
+  std::filesystem::rename(folder_ / "native/model.yaml", model);
+  std::filesystem::remove_all(folder_ / "native");
+  const std::string again = "train " + model.string() + " " + folder_ / "run.yaml" +
+                            " --resume --train.steps=2 --allow-config-change train.steps";
+  const Outcome second = call(again);
+  EXPECT_EQ(second.exit_code, 0) << second.text;
+  const Outcome anew = call(again + " --run.dir=" + folder_ / "other");
+  EXPECT_EQ(anew.exit_code, 2) << anew.text;
+  EXPECT_TRUE(has(anew.text, "is not a folder")) << anew.text;
+}
+
 // The tokenizer comes along, whichever way the weights came; texts of a batch are those of single calls.
 TEST_F(HuggingFaceCommands, GenerateKnowsTheModelsTokenizer) {
   ModelConfig model = small_qwen(true);

@@ -9,6 +9,7 @@
 #include "data/prepared.hpp"
 #include "data/text_splitter.hpp"
 #include "deltaport/core/rng.hpp"
+#include "deltaport/data/inspect.hpp"
 #include "deltaport/data/metadata.hpp"
 #include "deltaport/data/utf8.hpp"
 
@@ -196,6 +197,27 @@ TEST(TextSplitter, QuickAnswersOnNormalFormsAreRight) {
     std::free(normal);
   }
   EXPECT_GT(quick, 45000);
+}
+
+// One line of more than 1 MiB: cut between characters, nothing lost. The letter has two bytes and is a token; the first
+// byte of the text makes every cut fall into one.
+TEST(Prepare, CutsWhatHasNoLines) {
+  const Scratch scratch;
+  std::string text = "a";
+  while (text.size() < (std::size_t{3} << 20)) text += "\u043e";
+  PrepareOptions options = options_for(scratch, {scratch.write("line.txt", text)});
+  options.tokenizer.path = golden;
+  prepare(options);
+  const TokenFile file(options.output);
+  Ids ids(static_cast<std::size_t>(file.tokens()));
+  file.read(0, ids);
+  const auto tokenizer = tokenizer_of(SpecialTokens::as_text);
+  EXPECT_TRUE(tokenizer->decode_bytes(ids) == text);
+  std::size_t bytes = 0;
+  for (const std::int32_t id : ids) bytes += tokenizer->decode_bytes(Ids{id}).size() == 1 ? 1 : 0;
+  EXPECT_EQ(bytes, 1u);
+  const std::string shown = inspect_as_text({.prefix = options.output, .documents = 1, .tokenizer = golden});
+  EXPECT_TRUE(contains(shown, "a\u043e\u043e")) << shown;
 }
 
 TEST(Prepare, WritesTokensOfATokenizerFile) {

@@ -11,6 +11,7 @@ enum class Verify { no, yes };
 struct InspectOptions {
   std::string prefix;
   std::int64_t documents = 3;  ///< decoded from the front
+  std::string tokenizer = {};  ///< tokenizer.json or its folder, for token files that were made with one
   Verify verify = Verify::no;  ///< read the whole .bin: checksum and largest id against the side-car
 };
 
