@@ -89,6 +89,15 @@ class Rules {
           "saved there cannot be moved between their replays; use graph.scope layer or step, or take mlp "
           "away");
     });
+    rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs"}, [&] {
+      const bool moves_core =
+          o.enabled && std::ranges::find(o.scopes, OffloadScope::gdn_core_attn) != o.scopes.end();
+      if (!moves_core || !c_.recompute.gdn_core_inputs) return std::string();
+      return std::string(
+          "'recompute.gdn_core_inputs' leaves nothing for gdn_core_attn of 'offload.scopes' to move: take "
+          "one of "
+          "them away");
+    });
     rule({"offload.max_inflight", "offload.slots"}, [&] {
       if (o.max_inflight <= o.slots) return std::string();
       return concat("'offload.max_inflight' = ", o.max_inflight,

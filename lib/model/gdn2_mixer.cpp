@@ -14,8 +14,9 @@ constexpr std::size_t f_gate = 0, b_gate = 1, w_gate = 2;
 
 template <class T>
 Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-                        recurrence::Implementation implementation, NormOutput norm_output)
-    : Base(parameters, prefix, config, implementation, norm_output,
+                        recurrence::Implementation implementation, NormOutput norm_output,
+                        CoreInputs core_inputs)
+    : Base(parameters, prefix, config, implementation, norm_output, core_inputs,
            {{"f", config.linear.num_key_heads * config.linear.key_head_dim},
             {"b", config.linear.num_key_heads * config.linear.key_head_dim},
             {"w", config.linear.num_value_heads * config.linear.value_head_dim}}) {
@@ -27,12 +28,12 @@ Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, 
 }
 
 template <class T>
-Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
-                                     const Sequences& sequences) {
-  Runtime& runtime = context.runtime;
-  Gdn2Gates<T> gates = gdn2_gates_forward(runtime, this->shape(), this->gate(f_gate, projections),
-                                          this->gate(b_gate, projections), this->gate(w_gate, projections),
-                                          a_log_.master(), dt_bias_.master());
+recurrence::Gdn2Inputs<T> Gdn2Mixer<T>::core_inputs(Runtime& runtime, const Tensor<T>& projections,
+                                                    const QkvConvResult<T>& qkv,
+                                                    const Sequences& sequences) const {
+  const Gdn2Gates<T> gates = gdn2_gates_forward(
+      runtime, this->shape(), this->gate(f_gate, projections), this->gate(b_gate, projections),
+      this->gate(w_gate, projections), a_log_.master(), dt_bias_.master());
   recurrence::Gdn2Inputs<T> inputs;
   inputs.q = core::add_batch(qkv.q);
   inputs.k = core::add_batch(qkv.k);
@@ -41,13 +42,26 @@ Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projecti
   inputs.b = core::add_batch(gates.b);
   inputs.w = core::add_batch(gates.w);
   inputs.cu_seqlens = sequences.cu_seqlens;
+  return inputs;
+}
+
+template <class T>
+Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
+                                     const Sequences& sequences) {
+  Runtime& runtime = context.runtime;
+  const auto inputs = core_inputs(runtime, projections, qkv, sequences);
+  qkv = {};
   auto result = recurrence::gdn2_forward(runtime, inputs, this->options(context));
   if (context.training()) {
     const auto& saved = result.saved;
     saved_options_ = saved.options;
-    core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
-               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-               saved.wide_inverse);
+    if (this->recomputes_core_inputs())
+      core::save(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+                 saved.wide_inverse);
+    else
+      core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
+                 saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
+                 saved.wide_scores, saved.wide_inverse);
   }
   return result.o;
 }
@@ -60,10 +74,17 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
                                                                    const Tensor<T>& d_projections) {
   Runtime& runtime = context.runtime;
   recurrence::Gdn2Saved<T> saved;
-  core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
-             saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-             saved.wide_inverse);
-  saved.inputs.cu_seqlens = sequences.cu_seqlens;
+  if (this->recomputes_core_inputs()) {
+    core::take(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+               saved.wide_inverse);
+    saved.inputs =
+        core_inputs(runtime, projections, this->qkv_again(runtime, projections, sequences), sequences);
+  } else {
+    core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
+               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+               saved.wide_inverse);
+    saved.inputs.cu_seqlens = sequences.cu_seqlens;
+  }
   saved.options = saved_options_;
   recurrence::Gdn2Gradients<T> d = recurrence::gdn2_backward(runtime, saved, core::add_batch(d_o));
   gdn2_gates_backward(runtime, this->shape(), this->gate(f_gate, projections), saved.inputs.b, saved.inputs.w,

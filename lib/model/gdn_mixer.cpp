@@ -14,8 +14,9 @@ constexpr std::size_t b_gate = 0, a_gate = 1;
 
 template <class T>
 GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-                      recurrence::Implementation implementation, NormOutput norm_output)
-    : Base(parameters, prefix, config, implementation, norm_output,
+                      recurrence::Implementation implementation, NormOutput norm_output,
+                      CoreInputs core_inputs)
+    : Base(parameters, prefix, config, implementation, norm_output, core_inputs,
            {{"b", config.linear.num_value_heads}, {"a", config.linear.num_value_heads}}) {
   const Shape heads{this->shape().value_heads};
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", heads, false,
@@ -25,11 +26,12 @@ GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, co
 }
 
 template <class T>
-Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
-                                    const Sequences& sequences) {
-  Runtime& runtime = context.runtime;
-  GdnGates<T> gates = gdn_gates_forward(runtime, this->gate(b_gate, projections),
-                                        this->gate(a_gate, projections), a_log_.master(), dt_bias_.master());
+recurrence::GdnInputs<T> GdnMixer<T>::core_inputs(Runtime& runtime, const Tensor<T>& projections,
+                                                  const QkvConvResult<T>& qkv,
+                                                  const Sequences& sequences) const {
+  const GdnGates<T> gates =
+      gdn_gates_forward(runtime, this->gate(b_gate, projections), this->gate(a_gate, projections),
+                        a_log_.master(), dt_bias_.master());
   recurrence::GdnInputs<T> inputs;
   inputs.q = core::add_batch(qkv.q);
   inputs.k = core::add_batch(qkv.k);
@@ -37,12 +39,24 @@ Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projectio
   inputs.g = core::add_batch(gates.g);
   inputs.beta = core::add_batch(gates.beta);
   inputs.cu_seqlens = sequences.cu_seqlens;
+  return inputs;
+}
+
+template <class T>
+Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
+                                    const Sequences& sequences) {
+  Runtime& runtime = context.runtime;
+  const auto inputs = core_inputs(runtime, projections, qkv, sequences);
+  qkv = {};
   auto result = recurrence::gdn_forward(runtime, inputs, this->options(context));
   if (context.training()) {
     const auto& saved = result.saved;
     saved_options_ = saved.options;
-    core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-               saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+    if (this->recomputes_core_inputs())
+      core::save(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+    else
+      core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
+                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
   }
   return result.o;
 }
@@ -57,9 +71,15 @@ typename LinearMixer<T>::CoreGradients GdnMixer<T>::core_backward(Context& conte
   recurrence::GdnGradients<T> d;
   {
     recurrence::GdnSaved<T> saved;
-    core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-               saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
-    saved.inputs.cu_seqlens = sequences.cu_seqlens;
+    if (this->recomputes_core_inputs()) {
+      core::take(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+      saved.inputs =
+          core_inputs(runtime, projections, this->qkv_again(runtime, projections, sequences), sequences);
+    } else {
+      core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
+                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+      saved.inputs.cu_seqlens = sequences.cu_seqlens;
+    }
     saved.options = saved_options_;
     d = recurrence::gdn_backward(runtime, saved, core::add_batch(d_o));
   }

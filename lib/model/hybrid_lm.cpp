@@ -36,12 +36,14 @@ typename HybridLm<T>::Layer HybridLm<T>::make_layer(std::int64_t index, const Lm
   layer.input_norm = norm(".input_layernorm");
   switch (config_.layer_type(index)) {
     case LayerType::gdn:
-      layer.linear = std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_,
-                                                   options.recurrence, options.norm_output);
+      layer.linear =
+          std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence,
+                                        options.norm_output, options.core_inputs);
       break;
     case LayerType::gdn2:
-      layer.linear = std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_,
-                                                    options.recurrence, options.norm_output);
+      layer.linear =
+          std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence,
+                                         options.norm_output, options.core_inputs);
       break;
     case LayerType::attention:
       layer.attention =

@@ -11,7 +11,7 @@ namespace deltaport {
 template <class T>
 LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
                             recurrence::Implementation implementation, NormOutput norm_output,
-                            const std::vector<GateProjection>& gates)
+                            CoreInputs core_inputs, const std::vector<GateProjection>& gates)
     : prefix_(prefix),
       shape_(QkvShape::of(config.linear)),
       hidden_(config.hidden_size),
@@ -20,6 +20,7 @@ LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& pref
       eps_(config.rms_norm_eps),
       implementation_(implementation),
       norm_output_(norm_output),
+      core_inputs_(core_inputs),
       gates_(gates) {
   DELTAPORT_VALIDATE(conv_kernel_ >= 1 && conv_kernel_ <= 4, ConfigError,
                      "model.linear.conv_kernel must be 1 to 4, got ", conv_kernel_);
@@ -81,6 +82,12 @@ Tensor<T> LinearMixer<T>::project(Runtime& runtime, const Tensor<T>& x) const {
 }
 
 template <class T>
+QkvConvResult<T> LinearMixer<T>::qkv_again(Runtime& runtime, const Tensor<T>& projections,
+                                           const Sequences& sequences) const {
+  return qkv_conv_forward(runtime, shape_, qkv(projections), conv_.value(), sequences.positions);
+}
+
+template <class T>
 Tensor<T> LinearMixer<T>::project_out(Runtime& runtime, const Tensor<T>& y) const {
   const std::int64_t rows = y.extent(0);
   const Tensor<T> out = runtime.allocate<T>("mixer output", Shape{rows, hidden_});
@@ -95,8 +102,7 @@ Tensor<T> LinearMixer<T>::forward(Context& context, const Tensor<T>& x, const Se
   Runtime& runtime = context.runtime;
   const std::int64_t rows = x.extent(0);
   const Tensor<T> projections = project(runtime, x);
-  QkvConvResult<T> inputs =
-      qkv_conv_forward(runtime, shape_, qkv(projections), conv_.value(), sequences.positions);
+  QkvConvResult<T> inputs = qkv_again(runtime, projections, sequences);
   if (context.training()) {
     context.saved.save(x);
     context.saved.save(inputs.rstd);

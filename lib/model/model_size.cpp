@@ -74,7 +74,7 @@ Elements total(const std::vector<Elements>& tensors) {
 // Per token of one GDN or GDN2 layer.
 struct LinearElements {
   std::int64_t hidden, keys, values, key_heads, value_heads, state, chunk;
-  bool portable, chunked, half, saves_norm_output;
+  bool portable, chunked, half, saves_norm_output, saves_core_inputs;
 
   LinearElements(const ModelConfig& c, Dtype dtype, const LmOptions& options)
       : hidden(c.hidden_size),
@@ -85,7 +85,8 @@ struct LinearElements {
         state(c.linear.key_head_dim * c.linear.value_head_dim),
         chunk(c.linear.chunk_size),
         half(dtype == Dtype::bf16),
-        saves_norm_output(options.norm_output == NormOutput::save) {
+        saves_norm_output(options.norm_output == NormOutput::save),
+        saves_core_inputs(options.core_inputs == CoreInputs::save) {
     recurrence::Options call;
     call.chunk_size = static_cast<int>(chunk);
     call.implementation = options.recurrence;
@@ -105,13 +106,17 @@ struct LinearElements {
     if (type == LayerType::gdn) return {0, 2 * value_heads};
     return {keys + values, keys};
   }
-  // The recurrence saves its inputs; of the chunk matrices only `portable` keeps any, and never in halves.
+  // The recurrence saves its inputs, unless backward computes them again; of the chunk matrices only `portable` keeps
+  // any, and never in halves.
   std::vector<Elements> core_tensors(LayerType type) const {
-    std::vector<Elements> tensors = {{keys, 0}, {keys, 0}, {values, 0}};
-    if (type == LayerType::gdn)
-      tensors.insert(tensors.end(), {{0, value_heads}, {0, value_heads}});
-    else
-      tensors.insert(tensors.end(), {{0, keys}, {keys, 0}, {values, 0}});
+    std::vector<Elements> tensors;
+    if (saves_core_inputs) {
+      tensors = {{keys, 0}, {keys, 0}, {values, 0}};
+      if (type == LayerType::gdn)
+        tensors.insert(tensors.end(), {{0, value_heads}, {0, value_heads}});
+      else
+        tensors.insert(tensors.end(), {{0, keys}, {keys, 0}, {values, 0}});
+    }
     if (portable) tensors.insert(tensors.end(), type == LayerType::gdn ? 1 : 2, {0, value_heads * chunk});
     return tensors;
   }
@@ -131,7 +136,9 @@ struct LinearElements {
     const Elements gate = gates(type);
     const std::int64_t states = chunked ? 2 * value_heads * state / chunk : 0;
     const std::int64_t copies = half && (portable || !chunked) ? 2 * (qkv() + gate.values) + values : 0;
-    return {hidden + projections(type) + values + qkv() + gate.values, gate.wide + states + copies};
+    const Elements again = saves_core_inputs ? Elements{} : Elements{qkv() + gate.values, gate.wide};
+    return {hidden + projections(type) + values + qkv() + gate.values + again.values,
+            gate.wide + states + copies + again.wide};
   }
 };
 

@@ -89,7 +89,8 @@ bool begins_from_a_folder(const Communicator& communicator, const RunConfig& con
 LmOptions lm_options(const RunConfig& config) {
   return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
           config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save,
-          implementation_of(config.attention.implementation)};
+          implementation_of(config.attention.implementation),
+          config.recompute.gdn_core_inputs ? CoreInputs::recompute : CoreInputs::save};
 }
 
 Dtype model_dtype(const RunConfig& config) {

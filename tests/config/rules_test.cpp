@@ -124,6 +124,15 @@ TEST(Rules, FullRecomputeIsRefused) {
   EXPECT_TRUE(has(argument_report({"--recompute.full=true"}), "recompute.full"));
 }
 
+TEST(Rules, WhatIsRecomputedCannotMove) {
+  EXPECT_TRUE(
+      has(argument_report({"--recompute.gdn_core_inputs=true", "--offload.enabled=true"}),
+          "'recompute.gdn_core_inputs' leaves nothing for gdn_core_attn of 'offload.scopes' to move"));
+  EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=true"}));
+  EXPECT_NO_THROW(load_arguments(
+      {"--recompute.gdn_core_inputs=true", "--offload.enabled=true", "--offload.scopes=[norm_out]"}));
+}
+
 TEST(Rules, ABrokenKeySilencesRulesAboutIt) {
   EXPECT_TRUE(has(argument_report({"--model.linear.num_key_heads=0"}), "has 1 error\n"));
 }

@@ -125,6 +125,7 @@ struct GraphConfig {
 /// What backward computes again instead of forward saving it.
 struct RecomputeConfig {
   bool gdn_norm_out = true;
+  bool gdn_core_inputs = false;
 };
 
 /// Groups of saved tensors that may move to the host.

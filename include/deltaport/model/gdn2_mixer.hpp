@@ -16,10 +16,12 @@ class Gdn2Mixer final : public LinearMixer<T> {
  public:
   Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
             recurrence::Implementation implementation = recurrence::Implementation::automatic,
-            NormOutput norm_output = NormOutput::recompute);
+            NormOutput norm_output = NormOutput::recompute, CoreInputs core_inputs = CoreInputs::save);
 
  private:
   using Base = LinearMixer<T>;
+  recurrence::Gdn2Inputs<T> core_inputs(Runtime& runtime, const Tensor<T>& projections,
+                                        const QkvConvResult<T>& qkv, const Sequences& sequences) const;
   Tensor<T> core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
                          const Sequences& sequences) override;
   typename Base::CoreGradients core_backward(Context& context, const Tensor<T>& projections,

@@ -15,10 +15,12 @@ class GdnMixer final : public LinearMixer<T> {
  public:
   GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
            recurrence::Implementation implementation = recurrence::Implementation::automatic,
-           NormOutput norm_output = NormOutput::recompute);
+           NormOutput norm_output = NormOutput::recompute, CoreInputs core_inputs = CoreInputs::save);
 
  private:
   using Base = LinearMixer<T>;
+  recurrence::GdnInputs<T> core_inputs(Runtime& runtime, const Tensor<T>& projections,
+                                       const QkvConvResult<T>& qkv, const Sequences& sequences) const;
   Tensor<T> core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
                          const Sequences& sequences) override;
   typename Base::CoreGradients core_backward(Context& context, const Tensor<T>& projections,

@@ -16,6 +16,9 @@ namespace deltaport {
 /// What becomes of the gated norm's output, which the output projection's weight gradient needs: backward computes it
 /// again in the pass that it makes anyway, or forward saves it.
 enum class NormOutput { recompute, save };
+/// What becomes of the recurrence's inputs (q, k, v and gates): forward saves them, or backward computes them again from
+/// the projections, which it needs anyway.
+enum class CoreInputs { save, recompute };
 
 /// What one linear mixer remembers of N sequences between tokens. Zeros at the start of a document.
 template <class T>
@@ -30,7 +33,7 @@ struct LinearDecodeState {
 /// P is one fused block of parameters, so one product serves all projections. Matrices start as N(0,
 /// initializer_range^2), the convolution as N(0, 1 / (3 W)), the norm's weight as ones. All work is enqueued
 /// on the compute stream. In training mode forward saves: x, the lengths, the recurrence's tensors (group
-/// "gdn_core_attn"), and (group "norm_out") the projections, the recurrence's output, the norm's statistics and, if
+/// "gdn_core_attn"; without its inputs where backward computes them again), and (group "norm_out") the projections, the recurrence's output, the norm's statistics and, if
 /// asked for, its output. Wrong shapes throw ShapeError.
 template <class T>
 class LinearMixer {
@@ -57,7 +60,7 @@ class LinearMixer {
   };
   /// Declares the parameters that both mixers have; the derived class declares A_log and dt_bias.
   LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
-              recurrence::Implementation implementation, NormOutput norm_output,
+              recurrence::Implementation implementation, NormOutput norm_output, CoreInputs core_inputs,
               const std::vector<GateProjection>& gates);
 
   /// Columns of gate i in a tensor shaped like the projections.
@@ -65,6 +68,10 @@ class LinearMixer {
   const QkvShape& shape() const { return shape_; }
   const std::string& prefix() const { return prefix_; }
   recurrence::Options options(const Context& context) const;
+  bool recomputes_core_inputs() const { return core_inputs_ == CoreInputs::recompute; }
+  /// q, k and v as forward had them.
+  QkvConvResult<T> qkv_again(Runtime& runtime, const Tensor<T>& projections,
+                             const Sequences& sequences) const;
 
   struct CoreGradients {
     Tensor<T> dq, dk, dv;
@@ -96,6 +103,7 @@ class LinearMixer {
   double eps_;
   recurrence::Implementation implementation_;
   NormOutput norm_output_;
+  CoreInputs core_inputs_;
   std::vector<GateProjection> gates_;
   std::int64_t width_;  // columns of the projections
   Parameter<T> in_proj_, conv_, norm_, out_proj_;
