@@ -104,8 +104,8 @@ void show(const std::string& bytes) {
   std::fflush(stdout);
 }
 
-// All texts in step, one token of each at a time: what one of them draws does not depend on the others. A single one is
-// shown as it grows, several when all have ended.
+// All texts in step, one token of each at a time: what one of them draws does not depend on the others. A
+// single one is shown as it grows, several when all have ended.
 template <class T>
 void write_texts(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
                  const Tokenizer& tokenizer) {

@@ -27,8 +27,9 @@ struct HuggingFaceConfig {
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& file);
 HuggingFaceConfig read_hugging_face_config(const Path& folder);
 
-/// The config.json of Qwen3_5ForCausalLM with weights of `dtype`. What the model does not say comes from `base`, where
-/// there is one, and is otherwise what published models have. The text of `base` itself where that says the same.
+/// The config.json of Qwen3_5ForCausalLM with weights of `dtype`. What the model does not say comes from
+/// `base`, where there is one, and is otherwise what published models have. The text of `base` itself where
+/// that says the same.
 std::string causal_lm_config(const ModelConfig& model, FileDtype dtype, const HuggingFaceConfig* base);
 
 /// "key: a, but b" for every key in which the two models compute differently.

@@ -23,8 +23,8 @@ void read_tensor(Runtime& runtime, const ShardSet::Found& found, const Tensor<T>
   }
 }
 
-/// Fills all parameters; `find(name)` gives a parameter's tensor. Where there are masters they take the values as the
-/// file has them, and the layers' values are rounded from them.
+/// Fills all parameters; `find(name)` gives a parameter's tensor. Where there are masters they take the
+/// values as the file has them, and the layers' values are rounded from them.
 template <class T, class Find>
 void read_parameters(Runtime& runtime, const ParameterSet<T>& parameters, const Find& find) {
   const bool through_masters = parameters.flat_masters().defined();

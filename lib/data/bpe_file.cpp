@@ -18,8 +18,8 @@ constexpr std::int64_t most_ids = std::int64_t{1} << 24;
 constexpr const char* gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Byte-level vocabularies write each byte as a visible character: printable Latin-1 as itself, the rest in order from
-/// U+0100 on.
+/// Byte-level vocabularies write each byte as a visible character: printable Latin-1 as itself, the rest in
+/// order from U+0100 on.
 class ByteLetters {
  public:
   ByteLetters() {

@@ -31,8 +31,8 @@ struct BpeFile {
   bool ignore_merges = false;  ///< a piece that is a token is that token
 };
 
-/// Reads `text`, the content of tokenizer.json; `path` is for messages. Throws DataError naming every part that this
-/// reader does not know: it never computes something else instead.
+/// Reads `text`, the content of tokenizer.json; `path` is for messages. Throws DataError naming every part
+/// that this reader does not know: it never computes something else instead.
 BpeFile parse_bpe_file(const std::string& text, const std::string& path);
 
 }  // namespace deltaport

@@ -9,7 +9,8 @@
 
 namespace deltaport {
 
-/// Answers for pieces seen before: one cache line each, the latest of those that share a line. One per thread.
+/// Answers for pieces seen before: one cache line each, the latest of those that share a line. One per
+/// thread.
 class PieceCache {
  public:
   static constexpr std::size_t most_bytes = 30, most_ids = 8;
@@ -27,8 +28,8 @@ class PieceCache {
   std::vector<Line> lines_;
 };
 
-/// Byte-pair encoding of one piece of text: its bytes, then again and again the two neighbours whose rule comes first in
-/// the list (the leftmost of equals) joined to one. Immutable.
+/// Byte-pair encoding of one piece of text: its bytes, then again and again the two neighbours whose rule
+/// comes first in the list (the leftmost of equals) joined to one. Immutable.
 class BpeMerger {
  public:
   explicit BpeMerger(const BpeFile& file);

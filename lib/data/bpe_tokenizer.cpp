@@ -72,8 +72,8 @@ void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids)
   encode_until(*lease, text, no_stop, ids);
 }
 
-// A line that begins with an ASCII letter or digit: nothing before it joins with it in normalisation. Whether a piece
-// begins there as well is seen with the text behind it in view.
+// A line that begins with an ASCII letter or digit: nothing before it joins with it in normalisation. Whether
+// a piece begins there as well is seen with the text behind it in view.
 std::size_t BpeTokenizer::encode_front(std::string_view text, std::vector<std::int32_t>& ids) const {
   constexpr std::size_t view_bytes = 512;
   const std::size_t behind =

@@ -13,7 +13,8 @@
 
 namespace deltaport {
 
-/// The tokenizer of a tokenizer.json. Bytes that are not UTF-8 are pieces of their own, so that they come back.
+/// The tokenizer of a tokenizer.json. Bytes that are not UTF-8 are pieces of their own, so that they come
+/// back.
 class BpeTokenizer final : public Tokenizer {
  public:
   using Tokenizer::encode;

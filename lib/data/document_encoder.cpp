@@ -74,8 +74,8 @@ void DocumentEncoder::store(std::string_view text) {
   store_front(whole);
 }
 
-/// Keeps what cannot be encoded yet. Where nothing can, twice as much text is waited for: no byte is looked at more than
-/// a few times. Beyond a limit the text is cut where it is, for memory's sake.
+/// Keeps what cannot be encoded yet. Where nothing can, twice as much text is waited for: no byte is looked
+/// at more than a few times. Beyond a limit the text is cut where it is, for memory's sake.
 void DocumentEncoder::store_front(std::string_view text) {
   ids_.clear();
   std::size_t done = tokenizer_.encode_front(text, ids_);

@@ -39,8 +39,9 @@ utf8proc_option_t options_of(Normalization form) {
 struct Range {
   std::uint32_t first, last;
 };
-// Characters of combining class 0 that are their own NFC and join with none before them: text of these alone is in normal
-// form, and so is what is put together of such texts. Whole scripts of much text, not all there are; in order.
+// Characters of combining class 0 that are their own NFC and join with none before them: text of these alone
+// is in normal form, and so is what is put together of such texts. Whole scripts of much text, not all there
+// are; in order.
 constexpr Range inert[] = {{0x0080, 0x02FF}, {0x0370, 0x0373}, {0x0388, 0x0482}, {0x048A, 0x058F},
                            {0x05D0, 0x05F4}, {0x0620, 0x064A}, {0x0660, 0x066F}, {0x0671, 0x06D5},
                            {0x0904, 0x0939}, {0x093D, 0x094C}, {0x0E01, 0x0E37}, {0x0E3F, 0x0E47},

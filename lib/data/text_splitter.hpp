@@ -11,17 +11,18 @@
 
 namespace deltaport {
 
-/// True where normalisation changes neither `text` nor what may stand before or behind it; false when that takes a
-/// closer look. `text` is well-formed UTF-8. Holds for NFC and NFD as far as ASCII, for NFC beyond.
+/// True where normalisation changes neither `text` nor what may stand before or behind it; false when that
+/// takes a closer look. `text` is well-formed UTF-8. Holds for NFC and NFD as far as ASCII, for NFC beyond.
 bool is_surely_normalized(std::string_view text, Normalization form);
 /// Appends the normal form of well-formed UTF-8.
 void append_normalized(std::string_view text, Normalization form, std::string& out);
 
-/// The pattern in the words of PCRE2, which counts U+180E among white space: \s as the explicit class that tokenizers
-/// mean. Throws DataError naming an escape that the two read differently.
+/// The pattern in the words of PCRE2, which counts U+180E among white space: \s as the explicit class that
+/// tokenizers mean. Throws DataError naming an escape that the two read differently.
 std::string with_explicit_space(const std::string& pattern);
 
-/// Cuts text by patterns: matches are pieces, and so is what lies between them. Immutable; needs a Workspace per thread.
+/// Cuts text by patterns: matches are pieces, and so is what lies between them. Immutable; needs a Workspace
+/// per thread.
 class TextSplitter {
  public:
   class Workspace;

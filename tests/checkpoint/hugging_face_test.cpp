@@ -200,7 +200,8 @@ TEST(Import, RefusesWhatIsThere) {
   EXPECT_TRUE(has(error("file", Overwrite::replace), "is not a folder"));
 }
 
-/// Runs `action` with the n-th change on disk failing, for n = 0, 1, ... until it succeeds; calls `after` each time.
+/// Runs `action` with the n-th change on disk failing, for n = 0, 1, ... until it succeeds; calls `after`
+/// each time.
 template <class Action, class After>
 int fail_at_each_operation(const Action& action, const After& after) {
   for (int n = 0;; ++n) {

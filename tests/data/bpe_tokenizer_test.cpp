@@ -170,8 +170,8 @@ TEST(TextSplitter, WritesWhiteSpaceOut) {
 }
 
 TEST(TextSplitter, QuickAnswersOnNormalFormsAreRight) {
-  // What may join with a character before it: the second of every pair that a character decomposes into, and the
-  // vowels and finals of Hangul.
+  // What may join with a character before it: the second of every pair that a character decomposes into, and
+  // the vowels and finals of Hangul.
   std::set<utf8proc_int32_t> seconds;
   for (utf8proc_int32_t c = 0x1161; c <= 0x11C2; ++c) seconds.insert(c);
   for (utf8proc_int32_t c = 0x80; c < 0x110000; ++c) {
@@ -199,8 +199,8 @@ TEST(TextSplitter, QuickAnswersOnNormalFormsAreRight) {
   EXPECT_GT(quick, 45000);
 }
 
-// One line of more than 1 MiB: cut between characters, nothing lost. The letter has two bytes and is a token; the first
-// byte of the text makes every cut fall into one.
+// One line of more than 1 MiB: cut between characters, nothing lost. The letter has two bytes and is a token;
+// the first byte of the text makes every cut fall into one.
 TEST(Prepare, CutsWhatHasNoLines) {
   const Scratch scratch;
   std::string text = "a";

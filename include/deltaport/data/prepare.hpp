@@ -47,12 +47,12 @@ struct PrepareOptions {
 /// Longest line of a JSONL file.
 inline constexpr std::int64_t max_jsonl_line_bytes = std::int64_t{32} << 20;
 
-/// Turns text into a token file (see TokenWriter). A text file is one document; a line of
-/// a JSONL file (.jsonl, .ndjson, .json) is one. Either may be compressed with gzip, which is recognised by
-/// content. Each document is followed by the tokenizer's end-of-document. The output is the same for any
-/// number of threads and either complete or absent; memory stays below 512 MiB whatever the input holds,
-/// because files are streamed in blocks. (With a tokenizer.json, a stretch of more than 1 MiB in which no line begins with
-/// an ASCII letter or digit is cut there; no token joins the two parts.)
+/// Turns text into a token file (see TokenWriter). A text file is one document; a line of a JSONL file
+/// (.jsonl, .ndjson, .json) is one. Either may be compressed with gzip, which is recognised by content. Each
+/// document is followed by the tokenizer's end-of-document. The output is the same for any number of threads
+/// and either complete or absent; memory stays below 512 MiB whatever the input holds, because files are
+/// streamed in blocks. (With a tokenizer.json, a stretch of more than 1 MiB in which no line begins with an
+/// ASCII letter or digit is cut there; no token joins the two parts.)
 ///
 /// Skipped in folders and counted: files with a NUL byte among the first 512 KiB, special files, links to
 /// folders. A file named as an input is always read, its bytes kept as they are. Text that is not UTF-8 is

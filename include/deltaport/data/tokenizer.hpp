@@ -25,8 +25,9 @@ class Tokenizer {
 
   /// Appends the ids of `text`, without an end-of-document.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
-  /// For text that goes on: appends the ids of its front, as far as they do not depend on what follows, and returns the
-  /// bytes that they stand for; what is left goes before the next part. 0 when there is no such front.
+  /// For text that goes on: appends the ids of its front, as far as they do not depend on what follows, and
+  /// returns the bytes that they stand for; what is left goes before the next part. 0 when there is no such
+  /// front.
   virtual std::size_t encode_front(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
   /// Appends the bytes of one id: none for end-of-document, U+FFFD for an id outside the vocabulary (a
   /// model's padded vocabulary may be larger). The bytes of one id need not be whole characters.
@@ -69,10 +70,11 @@ struct TokenizerFile {
   std::string end_of_document = {};
 };
 
-/// A byte-level BPE tokenizer as Hugging Face's tokenizers computes it: normalisation to NFC (or NFD, NFKC, NFKD), the
-/// file's own patterns, merges, added tokens. Added tokens that are not special are always recognised. Text that is not
-/// UTF-8 keeps its bytes. decode(encode(x)) is the normal form of x. Throws DataError naming everything in the file that
-/// would be computed otherwise; ConfigError when this build has no PCRE2 and utf8proc (DELTAPORT_ENABLE_TOKENIZER).
+/// A byte-level BPE tokenizer as Hugging Face's tokenizers computes it: normalisation to NFC (or NFD, NFKC,
+/// NFKD), the file's own patterns, merges, added tokens. Added tokens that are not special are always
+/// recognised. Text that is not UTF-8 keeps its bytes. decode(encode(x)) is the normal form of x. Throws
+/// DataError naming everything in the file that would be computed otherwise; ConfigError when this build has
+/// no PCRE2 and utf8proc (DELTAPORT_ENABLE_TOKENIZER).
 std::unique_ptr<Tokenizer> read_tokenizer(const TokenizerFile& file);
 /// "byte", or a file or folder as in TokenizerFile::path.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFile& file);
