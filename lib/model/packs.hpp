@@ -7,7 +7,8 @@
 #include "deltaport/core/parallel.hpp"
 
 /// Rows by groups of lanes, for devices alone: each lane holds packs of neighbouring elements in its registers, so that
-/// memory sees accesses of 16 bytes and a row is read once. Hosts vectorise plain loops instead (row_sum.hpp).
+/// memory sees accesses of 16 bytes and a row is read once. Hosts vectorise plain loops instead (row_sum.hpp), and rows that
+/// packs cannot take go to those kernels on devices too. tests/model/packs_test.cpp runs packs on hosts, one thread a lane.
 namespace deltaport {
 
 /// W consecutive elements, moved by accesses of up to 16 bytes.

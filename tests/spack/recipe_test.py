@@ -29,6 +29,8 @@ BRINGS = {
     "hwloc": "hwloc",
     "cblas.h": "openblas",
     "openblas": "openblas",
+    "cudnn_graph.h": "cudnn",
+    "cudnn": "cudnn",
 }
 PART_OF_THE_SYSTEM = {"Threads", "OpenMP"}
 BUILD_TOOLS = {"c", "cxx", "cmake"}
@@ -130,8 +132,8 @@ class Recipe(unittest.TestCase):
         from_variant = dict(a.split("=") for a in cmake_args(RECIPE_CLASS, False, False) if "=" in a)
         self.assertEqual(set(from_variant.values()), set(variants))
         for option, variant in from_variant.items():
-            default = re.search(rf'option\({option} "[^"]*" (ON|OFF)\)', CMAKE).group(1)
-            self.assertEqual(variants[variant]["default"], default == "ON", option)
+            default = re.search(rf'option\({option} "[^"]*" (ON|OFF)\)|set\({option} (AUTO) CACHE', CMAKE)
+            self.assertEqual(variants[variant]["default"], default.group(1) != "OFF", option)
 
     def test_tests_are_built_when_asked_for(self):
         self.assertIn("DELTAPORT_BUILD_TESTS:True", cmake_args(RECIPE_CLASS, False, True))
@@ -152,7 +154,7 @@ class Recipe(unittest.TestCase):
 
     def test_optional_dependencies_hang_on_their_variant(self):
         for package, variant in {"mpi": "+mpi", "openblas": "+blas", "hwloc": "+hwloc", "zlib-api": "+zlib",
-                                 "cli11": "+apps", "cuda": "+cuda"}.items():
+                                 "cli11": "+apps", "cuda": "+cuda", "cudnn": "+cudnn"}.items():
             for arguments, keywords in RECORDED.of("depends_on"):
                 if arguments[0].split()[0].split("@")[0] == package:
                     self.assertIn(variant, (keywords.get("when"), *keywords["outer"]), package)
@@ -193,7 +195,7 @@ class Repository(unittest.TestCase):
 
     def test_environments_hold_what_the_recipe_needs(self):
         provider = {"mpi": "openmpi", "zlib-api": "zlib-ng"}
-        for name, left_out in (("cpu", {"cuda"}), ("cuda", set())):
+        for name, left_out in (("cpu", {"cuda", "cudnn"}), ("cuda", set())):
             text = (ROOT / "spack" / "environments" / name / "spack.yaml").read_text(encoding="utf-8")
             specs = {line.split()[0].split("@")[0] for line in re.findall(r"^    - (.+)$", text, re.MULTILINE)}
             needed = {provider.get(package, package) for package in DEPENDENCIES - left_out - {"c", "cxx"}} | {"ninja"}

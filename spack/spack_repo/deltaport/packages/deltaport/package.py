@@ -19,7 +19,7 @@ class Deltaport(CMakePackage, CudaPackage):
     variant("blas", default=True, description="Host matrix products through OpenBLAS")
     variant("hwloc", default=True, description="Topology and binding through hwloc")
     variant("zlib", default=True, description="Read gzip-compressed text")
-    variant("cudnn", default=True, when="+cuda", description="Attention through cuDNN")
+    variant("cudnn", default=True, description="Attention through cuDNN on CUDA builds")
     variant("apps", default=True, description="Build the deltaport program")
 
     depends_on("c", type="build")
@@ -62,11 +62,11 @@ class Deltaport(CMakePackage, CudaPackage):
             self.define_from_variant("DELTAPORT_ENABLE_BLAS", "blas"),
             self.define_from_variant("DELTAPORT_ENABLE_HWLOC", "hwloc"),
             self.define_from_variant("DELTAPORT_ENABLE_ZLIB", "zlib"),
+            self.define_from_variant("DELTAPORT_ENABLE_CUDNN", "cudnn"),
             self.define_from_variant("DELTAPORT_BUILD_APPS", "apps"),
             self.define("DELTAPORT_BUILD_TESTS", self.run_tests),
         ]
         # Whether the build is for CUDA follows from Kokkos; its compiler wrapper sees to the flags.
         if self.spec.satisfies("+cuda"):
             args.append(self.define("CMAKE_CXX_COMPILER", self["kokkos"].kokkos_cxx))
-            args.append(self.define("DELTAPORT_ENABLE_CUDNN", "ON" if self.spec.satisfies("+cudnn") else "OFF"))
         return args
