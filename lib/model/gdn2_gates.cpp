@@ -3,6 +3,7 @@
 #include "deltaport/core/math.hpp"
 #include "deltaport/core/parallel.hpp"
 #include "deltaport/model/gates.hpp"
+#include "model/column_sum.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
@@ -66,7 +67,9 @@ struct DecayBackward {
   const Accumulate<T>* dg;
   T* df;
   std::int64_t df_stride;
-  Accumulate<T>* partial;  // [blocks, 2, H K]: of A_log by channel, of dt_bias
+  Accumulate<T>* of_log_channels;  // [blocks, H K], of A_log by channel
+  Accumulate<T>* of_log_partial;   // [blocks, H]
+  Accumulate<T>* of_bias_partial;  // [blocks, H K]
 
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     using A = Accumulate<T>;
@@ -77,8 +80,8 @@ struct DecayBackward {
     const std::int64_t end = begin + block_tokens < tokens ? begin + block_tokens : tokens;
     const A rate = decay.rate(h);
     const std::int64_t first = h * decay.key_dim;
-    A* of_log = partial + block * 2 * keys + first;
-    A* of_bias = of_log + keys;
+    A* of_log = of_log_channels + block * keys + first;
+    A* of_bias = of_bias_partial + block * keys + first;
     const A* bias = decay.dt_bias + first;
     row_for(team, decay.key_dim, [=](std::int64_t c) { of_log[c] = of_bias[c] = A(0); });
     for (std::int64_t t = begin; t < end; ++t) {
@@ -94,6 +97,9 @@ struct DecayBackward {
         of_bias[c] += slope;
       });
     }
+    const A sum = row_sum<A>(team, decay.key_dim, [=](std::int64_t c) { return of_log[c]; });
+    A* target = of_log_partial + block * key_heads + h;
+    Kokkos::single(Kokkos::PerThread(team), [=]() { *target = sum; });
   }
 };
 
@@ -122,29 +128,6 @@ struct SigmoidBackward {
       const A open = widen(s[c]);
       to[c] = static_cast<T>(widen(d[c]) * open * (A(1) - open));
     });
-  }
-};
-
-// Index i < H K: dt_bias of channel i; beyond: A_log of head i - H K.
-template <class A>
-struct SumDecayGradients {
-  const A* partial;
-  std::int64_t blocks;
-  std::int64_t keys;
-  std::int64_t key_dim;
-  A* da_log;
-  A* ddt_bias;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    A sum = 0;
-    if (i < keys) {
-      for (std::int64_t b = 0; b < blocks; ++b) sum += partial[(2 * b + 1) * keys + i];
-      ddt_bias[i] += sum;
-      return;
-    }
-    const std::int64_t head = i - keys;
-    for (std::int64_t b = 0; b < blocks; ++b)
-      for (std::int64_t c = 0; c < key_dim; ++c) sum += partial[2 * b * keys + head * key_dim + c];
-    da_log[head] += sum;
   }
 };
 
@@ -204,17 +187,19 @@ void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSl
                          gradients.dw.size() == w.size(),
                      ShapeError, "gdn2_gates_backward: gates or gradients do not fit ", tokens, " tokens");
   const std::int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
-  const auto partial = runtime.allocate<Accumulate<T>>("gate partials", Shape{blocks, 2, keys});
+  const auto partial = runtime.allocate<Accumulate<T>>("gate partials", Shape{2, blocks, keys});
+  const auto of_log =
+      runtime.allocate<Accumulate<T>>("gate partials of A_log", Shape{blocks, shape.key_heads});
+  Accumulate<T>* const of_bias = partial.data() + blocks * keys;
   const DecayGate<T> decay{f.data(), f.stride(), a_log.data(), dt_bias.data(), shape.key_dim};
   for_each_row(runtime.compute(), "deltaport: gdn2_gates decay backward", blocks * shape.key_heads,
                DecayBackward<T>{decay, tokens, shape.key_heads, gradients.dg.data(), df.data(), df.stride(),
-                                partial.data()});
+                                partial.data(), of_log.data(), of_bias});
   for_each_row(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens,
                SigmoidBackward<T>{keys, shape.values(), b.data(), w.data(), gradients.db.data(),
                                   gradients.dw.data(), db.data(), db.stride(), dw.data(), dw.stride()});
-  for_each_index(runtime.compute(), "deltaport: gdn2_gates weight gradient", keys + shape.key_heads,
-                 SumDecayGradients<Accumulate<T>>{partial.data(), blocks, keys, shape.key_dim, da_log.data(),
-                                                  ddt_bias.data()});
+  add_column_sums(runtime, blocks, keys, of_bias, ddt_bias.data());
+  add_column_sums(runtime, blocks, shape.key_heads, of_log.data(), da_log.data());
 }
 
 #define DELTAPORT_INSTANTIATE(T)                                                                            \

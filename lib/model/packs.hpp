@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 #include "deltaport/core/dtype.hpp"
 #include "deltaport/core/parallel.hpp"
 
 /// Rows by groups of lanes, for devices alone: each lane holds packs of neighbouring elements in its registers, so that
-/// memory sees accesses of 16 bytes and a row is read once. Hosts vectorise plain loops instead (row_sum.hpp).
+/// memory sees accesses of 16 bytes and a row is read once. Hosts vectorise plain loops instead (row_sum.hpp), and rows that
+/// packs cannot take go to those kernels on devices too. tests/model/packs_test.cpp runs packs on hosts, one thread a lane.
 namespace deltaport {
 
 /// W consecutive elements, moved by accesses of up to 16 bytes.
@@ -25,7 +29,18 @@ template <int W, class T>
 KOKKOS_FORCEINLINE_FUNCTION void store_pack(T* to, const Accumulate<T> (&from)[W]) {
   Pack<T, W> raw;
   for (int j = 0; j < W; ++j) raw.at[j] = static_cast<T>(from[j]);
+#ifdef __CUDA_ARCH__
+  // A plain assignment may be taken apart into stores of single elements.
+  using Word =
+      std::conditional_t<sizeof(raw) % 16 == 0, uint4, std::conditional_t<sizeof(raw) == 8, uint2, unsigned>>;
+  static_assert(sizeof(raw) % sizeof(Word) == 0);
+  Word words[sizeof(raw) / sizeof(Word)];
+  memcpy(words, &raw, sizeof(raw));
+  for (std::size_t i = 0; i < sizeof(raw) / sizeof(Word); ++i)
+    __stwb(reinterpret_cast<Word*>(to) + i, words[i]);
+#else
   *reinterpret_cast<Pack<T, W>*>(to) = raw;
+#endif
 }
 
 /// Elements of a lane's pack, where nothing else is said.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/cudnn/attention.hpp"
 
+#include <bit>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -84,7 +85,9 @@ class PlannedAttention final : public Attention {
     p.kv_heads = shape.kv_heads;
     p.head_dim = shape.head_dim;
     p.value_stride = shape.value_stride;
-    p.packed = sequences.count() > p.batch;
+    // Captures see the number of sequences filled up to a power of two; other arms take the same kernels.
+    p.packed =
+        std::bit_ceil(static_cast<std::uint64_t>(sequences.count())) > static_cast<std::uint64_t>(p.batch);
     return p;
   }
 
