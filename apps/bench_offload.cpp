@@ -100,8 +100,8 @@ int bench_offload(const LoadRequest& request, const BenchOffloadOptions& options
     DELTAPORT_VALIDATE(pair.same_bits(), Error, "offload changed the loss: ", pair.off.loss_hex, " without, ",
                        pair.on.loss_hex, " with");
     DELTAPORT_VALIDATE(pair.on.to_host_bytes > 0, ConfigError,
-                       "offload moved nothing; lower offload.min_tensor_elements or offload.slots, or use a "
-                       "deeper model");
+                       "offload moved nothing; lower offload.min_tensor_elements, offload.slots or "
+                       "offload.keep_last, raise offload.fraction, or use a deeper model");
   }
   return 0;
 }

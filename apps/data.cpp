@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "command.hpp"
+#include "deltaport/core/error.hpp"
 #include "deltaport/data/inspect.hpp"
 #include "deltaport/data/prepare.hpp"
 
@@ -94,11 +95,20 @@ void add_prepare(CLI::App& data, Action& action) {
   command->add_flag("--force", *force, "Replace an output that exists");
   command->footer(
       "A text file is one document, a line of a JSONL file (32 MiB at most) is one. The byte tokenizer "
-      "keeps bytes as they are.\n"
+      "keeps bytes as they are. With a\n"
+      "tokenizer.json, more than 1 MiB in which no line begins with an ASCII letter or digit is cut there: "
+      "no token "
+      "joins the parts.\n"
       "In folders, binary files (a NUL byte in the first 512 KiB), links to folders and special files are "
       "skipped.");
   command->callback([=, &action] {
     if (!extensions->empty()) options->extensions = *extensions;
+    const TokenizerFile& tokenizer = options->tokenizer;
+    DELTAPORT_VALIDATE(
+        (!tokenizer.path.empty() && tokenizer.path != "byte") ||
+            (!*special && tokenizer.end_of_document.empty()),
+        ConfigError,
+        "--special-tokens and --end-of-document need --tokenizer FILE: the byte tokenizer has neither");
     options->tokenizer.special_tokens = *special ? SpecialTokens::recognised : SpecialTokens::as_text;
     options->existing = *force ? Existing::replace : Existing::refuse;
     action = [options] { return run_prepare(*options); };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "command.hpp"
@@ -62,7 +63,10 @@ void add_export(CLI::App& parent, const Invocation&, Action& action) {
       ->check(CLI::IsMember({"bf16", "f32"}));
   command->add_option("--shard-gb", options->shard_gb, "Most bytes of one file in mode text, in 10^9")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1e6));
+      ->check([](const std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value >= 1e-6 && value <= 1e6 ? std::string() : "must be from 1e-6 to 1e6, not " + text;
+      });
   command->add_flag("--force", options->force, "Replace an earlier export there");
   command->footer(
       "A_log and the gated norm's weight are written in float32, lm_head.weight only when it is not tied. In "

@@ -6,6 +6,7 @@
 
 #include "checkpoint/input_file.hpp"
 #include "config/presets.hpp"
+#include "core/json_depth.hpp"
 #include "deltaport/checkpoint/hugging_face.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/config/load.hpp"
@@ -236,6 +237,9 @@ void set_model(json& text, const ModelConfig& m) {
 HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& file) {
   HuggingFaceConfig config;
   config.text = text;
+  if (nests_too_deep(text))
+    files::raise(FileOrigin::user,
+                 concat(file, ": more than ", most_json_levels, " arrays and objects inside each other"));
   json top;
   try {
     top = json::parse(text);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/input_file.hpp"
+#include "core/json_depth.hpp"
 #include "deltaport/checkpoint/hugging_face.hpp"
 #include "deltaport/model/hybrid_lm.hpp"
 
@@ -121,7 +122,8 @@ HuggingFaceFolder::HuggingFaceFolder(Path folder) : path_(std::move(folder)) {
 
 /// Names of the files, each once.
 void HuggingFaceFolder::check_index(const Path& index, std::vector<std::string>& names) {
-  const auto json = nlohmann::json::parse(read_user_text(index), nullptr, false);
+  const std::string text = read_user_text(index);
+  const auto json = nests_too_deep(text) ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||
       json["weight_map"].empty())
     refuse(concat(index.string(), ": an object \"weight_map\" of tensor names and files is needed"));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/json_depth.hpp"
 #include "deltaport/core/error.hpp"
 
 namespace deltaport {
@@ -241,6 +242,8 @@ class Reader {
 }  // namespace
 
 BpeFile parse_bpe_file(const std::string& text, const std::string& path) {
+  DELTAPORT_VALIDATE(!nests_too_deep(text), DataError, path, ": more than ", most_json_levels,
+                     " arrays and objects inside each other");
   try {
     const json top = json::parse(text);
     return Reader(top, path).read();

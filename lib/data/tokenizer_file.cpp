@@ -21,8 +21,10 @@ namespace {
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
+  DELTAPORT_VALIDATE(!file.is_open() || file.bad() || !text.empty(), DataError, path,
+                     ": the file is empty; a tokenizer.json (or its folder) or \"byte\" is needed");
   DELTAPORT_VALIDATE(
-      file.is_open() && !file.bad() && !text.empty(), DataError, path,
+      file.is_open() && !file.bad(), DataError, path,
       ": no such file, or it cannot be read; a tokenizer.json (or its folder) or \"byte\" is needed");
   return text;
 }

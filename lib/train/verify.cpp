@@ -148,7 +148,8 @@ void check_moved(const VerifyArm& arm, AnyTrainingRun& run, std::int64_t steps,
   DELTAPORT_VALIDATE(
       moved.to_host_bytes > 0 && moved.to_device_bytes > 0, VerifyError, "arm '", arm.name,
       "' moved nothing to the host and back, so it shows nothing: are the saved tensors smaller than "
-      "offload.min_tensor_elements, or their groups fewer than offload.slots?");
+      "offload.min_tensor_elements, their groups no more than stay (offload.slots, offload.keep_last), or "
+      "offload.fraction too small?");
   print(concat("  ", arm.name, ": ", train::with_thousands(moved.to_host_bytes), " bytes to the host, ",
                train::with_thousands(moved.to_device_bytes), " back"));
 }

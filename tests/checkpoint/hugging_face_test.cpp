@@ -165,6 +165,9 @@ TEST(Import, ListsWhatConfigJsonSaysThatCannotBeComputed) {
   EXPECT_TRUE(
       has(error(with("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")), "must be a multiple"));
   EXPECT_TRUE(has(error("{"), "config.json: "));
+  const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+  EXPECT_TRUE(has(error(with("\"hidden_size\": 12", "\"hidden_size\": " + deep)),
+                  "config.json: more than 100 arrays and objects inside each other"));
   const std::string both = with("\"silu\"", "\"gelu\"");
   EXPECT_TRUE(has(error(std::string(both).replace(both.find("\"default\""), 9, "\"yarn\"")), "gelu"));
 }

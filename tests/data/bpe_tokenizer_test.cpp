@@ -254,5 +254,24 @@ TEST(Prepare, WritesTokensOfATokenizerFile) {
   EXPECT_TRUE(read_file(options.output + ".bin") == bytes);
 }
 
+// What reads JSON calls itself for each level.
+TEST(BpeTokenizer, FilesThatNestWithoutEndAreRefused) {
+  const Scratch scratch;
+  const auto message = [&](const std::string& text) {
+    try {
+      read_tokenizer({scratch.write("tokenizer.json", text)});
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+  EXPECT_NE(
+      message("{\"normalizer\": " + deep + "}").find("more than 100 arrays and objects inside each other"),
+      std::string::npos);
+  EXPECT_EQ(message("{\"normalizer\": \"" + deep + "\"}").find("inside each other"), std::string::npos);
+  EXPECT_NE(message("").find("the file is empty"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace deltaport::test
