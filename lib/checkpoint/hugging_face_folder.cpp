@@ -37,12 +37,6 @@ bool is_float(FileDtype dtype) {
          dtype == FileDtype::f64;
 }
 
-std::vector<std::int64_t> extents(const Shape& shape) {
-  std::vector<std::int64_t> out;
-  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
-  return out;
-}
-
 bool same_bytes(const ShardSet::Found& a, const ShardSet::Found& b) {
   if (a.entry->dtype != b.entry->dtype || a.entry->shape != b.entry->shape) return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 22;
@@ -178,18 +172,11 @@ void HuggingFaceFolder::check(const std::vector<ParameterInfo>& infos) const {
   for (const ParameterInfo& info : infos) {
     const std::string name = hugging_face_name(info.name, config_.architecture);
     expected.insert(name);
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) {
-      problems += concat("\n  missing: ", name, " ", info.shape.str());
-      continue;
-    }
-    const TensorEntry& entry = *found->second.entry;
-    if (entry.shape != extents(info.shape))
+    const TensorEntry* const entry =
+        ShardSet::find(tensors_, name, info.shape, "config.json gives", problems);
+    if (entry != nullptr && !is_float(entry->dtype))
       problems +=
-          concat("\n  shape: ", name, " is ", entry.shape_string(), ", config.json gives ", info.shape.str());
-    if (!is_float(entry.dtype))
-      problems +=
-          concat("\n  dtype: ", name, " is ", name_of(entry.dtype), "; known are BF16, F16, F32 and F64");
+          concat("\n  dtype: ", name, " is ", name_of(entry->dtype), "; known are BF16, F16, F32 and F64");
   }
   for (const auto& [name, found] : tensors_) {
     if (expected.count(name) || !prefix_of_others(name).empty()) continue;

@@ -121,6 +121,19 @@ ShardSet::ShardSet(const Path& checkpoint, const Manifest& manifest, const std::
   }
 }
 
+const TensorEntry* ShardSet::find(const std::map<std::string, Found>& tensors, const std::string& name,
+                                  const Shape& shape, const char* owner, std::string& problems) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) {
+    problems += concat("\n  missing: ", name, " ", shape.str());
+    return nullptr;
+  }
+  const TensorEntry* const entry = found->second.entry;
+  if (entry->shape != extents(shape))
+    problems += concat("\n  shape: ", name, " is ", entry->shape_string(), ", ", owner, " ", shape.str());
+  return entry;
+}
+
 void ShardSet::check(const std::vector<ParameterInfo>& infos, const std::vector<Family>& families,
                      const Layout* layout) const {
   std::string problems;
@@ -129,17 +142,9 @@ void ShardSet::check(const std::vector<ParameterInfo>& infos, const std::vector<
     for (const ParameterInfo& info : infos) {
       const std::string name = tensor_name(family, info.name);
       expected.insert(name);
-      const auto found = tensors_.find(name);
-      if (found == tensors_.end()) {
-        problems += concat("\n  missing: ", name, " ", info.shape.str());
-        continue;
-      }
-      const TensorEntry& entry = *found->second.entry;
-      if (entry.shape != extents(info.shape))
-        problems +=
-            concat("\n  shape: ", name, " is ", entry.shape_string(), ", the model has ", info.shape.str());
-      if (layout && entry.dtype != layout->dtype(family, info))
-        problems += concat("\n  dtype: ", name, " is ", name_of(entry.dtype), ", the model has ",
+      const TensorEntry* const entry = find(tensors_, name, info.shape, "the model has", problems);
+      if (entry && layout && entry->dtype != layout->dtype(family, info))
+        problems += concat("\n  dtype: ", name, " is ", name_of(entry->dtype), ", the model has ",
                            name_of(layout->dtype(family, info)));
     }
   for (const auto& [name, found] : tensors_)

@@ -59,6 +59,10 @@ class ShardSet {
     const SafetensorsReader* reader;
     const TensorEntry* entry;
   };
+  /// The entry of that name; nullptr where there is none. Adds a line to `problems` for a missing one, and for one that
+  /// has not the parameter's shape, which `owner` ("the model has") gives.
+  static const TensorEntry* find(const std::map<std::string, Found>& tensors, const std::string& name,
+                                 const Shape& shape, const char* owner, std::string& problems);
   /// Opens the shards that hold tensors of the families and checks them against the manifest. Throws
   /// CheckpointError.
   ShardSet(const Path& checkpoint, const Manifest& manifest, const std::vector<Family>& families);

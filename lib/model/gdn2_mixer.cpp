@@ -78,7 +78,7 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
     core::take(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
                saved.wide_inverse);
     saved.inputs =
-        core_inputs(runtime, projections, this->qkv_again(runtime, projections, sequences), sequences);
+        core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
   } else {
     core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
                saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,

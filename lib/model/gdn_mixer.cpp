@@ -74,7 +74,7 @@ typename LinearMixer<T>::CoreGradients GdnMixer<T>::core_backward(Context& conte
     if (this->recomputes_core_inputs()) {
       core::take(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
       saved.inputs =
-          core_inputs(runtime, projections, this->qkv_again(runtime, projections, sequences), sequences);
+          core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
     } else {
       core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
                  saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);

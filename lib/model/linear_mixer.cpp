@@ -82,8 +82,8 @@ Tensor<T> LinearMixer<T>::project(Runtime& runtime, const Tensor<T>& x) const {
 }
 
 template <class T>
-QkvConvResult<T> LinearMixer<T>::qkv_again(Runtime& runtime, const Tensor<T>& projections,
-                                           const Sequences& sequences) const {
+QkvConvResult<T> LinearMixer<T>::convolved_qkv(Runtime& runtime, const Tensor<T>& projections,
+                                               const Sequences& sequences) const {
   return qkv_conv_forward(runtime, shape_, qkv(projections), conv_.value(), sequences.positions);
 }
 
@@ -102,7 +102,7 @@ Tensor<T> LinearMixer<T>::forward(Context& context, const Tensor<T>& x, const Se
   Runtime& runtime = context.runtime;
   const std::int64_t rows = x.extent(0);
   const Tensor<T> projections = project(runtime, x);
-  QkvConvResult<T> inputs = qkv_again(runtime, projections, sequences);
+  QkvConvResult<T> inputs = convolved_qkv(runtime, projections, sequences);
   if (context.training()) {
     context.saved.save(x);
     context.saved.save(inputs.rstd);

@@ -133,6 +133,28 @@ inline void expect_same_bits(const Trace& eager, const Trace& graph) {
   }
 }
 
+/// Runs the arm with its captures, then with a failure at every `stride`-th operation that they meet, falling back:
+/// check(whole, failed) each time.
+template <class Check>
+void fail_captures_of(Arm arm, std::int64_t stride, const Check& check) {
+  arm.graphs.on_failure = graph::OnFailure::error;
+  const auto count = std::make_shared<std::int64_t>(0);
+  arm.graphs.observe = [count](const char*) { ++*count; };
+  const Trace whole = run(arm);
+  const std::int64_t operations = *count;
+  EXPECT_GT(operations, 50);
+  arm.graphs.on_failure = graph::OnFailure::eager;
+  for (std::int64_t n = 1; n <= operations; n += stride) {
+    SCOPED_TRACE(concat("operation ", n, ", scope ", static_cast<int>(arm.graphs.scope)));
+    arm.graphs.observe = [n, seen = std::make_shared<std::int64_t>(0)](const char*) {
+      if (++*seen == n) throw Error("injected");
+    };
+    const Trace failed = run(arm);
+    EXPECT_EQ(failed.stats.segments, 0);
+    ASSERT_NO_FATAL_FAILURE(check(whole, failed));
+  }
+}
+
 inline constexpr graph::Scope all_scopes[] = {graph::Scope::attention, graph::Scope::layer,
                                               graph::Scope::step};
 

@@ -136,24 +136,12 @@ TEST(GraphOffloadRuns, AFailedCaptureAtAnyPlaceFallsBackToTheSameBits) {
   for (const graph::Scope scope : all_scopes) {
     arm.graphs.scope = scope;
     arm.offload = movers(scope);
-    arm.graphs.on_failure = graph::OnFailure::error;
-    const auto count = std::make_shared<std::int64_t>(0);
-    arm.graphs.observe = [count](const char*) { ++*count; };
-    const Trace moved = run(arm);
-    const std::int64_t operations = *count;
-    arm.graphs.on_failure = graph::OnFailure::eager;
-    for (std::int64_t n = 1; n <= operations; n += 37) {
-      SCOPED_TRACE(concat("operation ", n, ", scope ", static_cast<int>(scope)));
-      arm.graphs.observe = [n, seen = std::make_shared<std::int64_t>(0)](const char*) {
-        if (++*seen == n) throw Error("injected");
-      };
-      const Trace graph = run(arm);
-      ASSERT_NO_FATAL_FAILURE(expect_same_bits(eager, graph));
-      EXPECT_EQ(graph.stats.segments, 0);
-      EXPECT_EQ(graph.notes.size(), 1u);
-      EXPECT_EQ(graph.moved.back().transfers.to_host_bytes, moved.moved.back().transfers.to_host_bytes);
-      EXPECT_EQ(graph.moved.back().useless, 0);
-    }
+    testing::fail_captures_of(arm, 37, [&](const Trace& moved, const Trace& failed) {
+      ASSERT_NO_FATAL_FAILURE(expect_same_bits(eager, failed));
+      EXPECT_EQ(failed.notes.size(), 1u);
+      EXPECT_EQ(failed.moved.back().transfers.to_host_bytes, moved.moved.back().transfers.to_host_bytes);
+      EXPECT_EQ(failed.moved.back().useless, 0);
+    });
   }
 }
 

@@ -89,22 +89,8 @@ TEST(GraphModelRuns, AFailedCaptureAtAnyPlaceFallsBackToTheSameBits) {
   const Trace eager = run(arm);
   for (const graph::Scope scope : all_scopes) {
     arm.graphs.scope = scope;
-    arm.graphs.on_failure = graph::OnFailure::error;
-    const auto count = std::make_shared<std::int64_t>(0);
-    arm.graphs.observe = [count](const char*) { ++*count; };
-    run(arm);
-    const std::int64_t operations = *count;
-    EXPECT_GT(operations, 50);
-    arm.graphs.on_failure = graph::OnFailure::eager;
-    for (std::int64_t n = 1; n <= operations; n += 17) {
-      SCOPED_TRACE(concat("operation ", n, ", scope ", static_cast<int>(scope)));
-      arm.graphs.observe = [n, seen = std::make_shared<std::int64_t>(0)](const char*) {
-        if (++*seen == n) throw Error("injected");
-      };
-      const Trace graph = run(arm);
-      ASSERT_NO_FATAL_FAILURE(expect_same_bits(eager, graph));
-      EXPECT_EQ(graph.stats.segments, 0);
-    }
+    testing::fail_captures_of(arm, 17,
+                              [&](const Trace&, const Trace& failed) { expect_same_bits(eager, failed); });
   }
 }
 

@@ -69,9 +69,9 @@ class LinearMixer {
   const std::string& prefix() const { return prefix_; }
   recurrence::Options options(const Context& context) const;
   bool recomputes_core_inputs() const { return core_inputs_ == CoreInputs::recompute; }
-  /// q, k and v as forward had them.
-  QkvConvResult<T> qkv_again(Runtime& runtime, const Tensor<T>& projections,
-                             const Sequences& sequences) const;
+  /// q, k, v and their lengths from the projections: in forward, and in backward where it computes them again.
+  QkvConvResult<T> convolved_qkv(Runtime& runtime, const Tensor<T>& projections,
+                                 const Sequences& sequences) const;
 
   struct CoreGradients {
     Tensor<T> dq, dk, dv;
