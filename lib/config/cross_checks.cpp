@@ -92,11 +92,10 @@ class Rules {
     rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs"}, [&] {
       const bool moves_core =
           o.enabled && std::ranges::find(o.scopes, OffloadScope::gdn_core_attn) != o.scopes.end();
-      if (!moves_core || !c_.recompute.gdn_core_inputs) return std::string();
+      if (!moves_core || c_.recompute.gdn_core_inputs != CoreInputsAgain::all) return std::string();
       return std::string(
-          "'recompute.gdn_core_inputs' leaves nothing for gdn_core_attn of 'offload.scopes' to move: take "
-          "one of "
-          "them away");
+          "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to move: "
+          "take gates or none, or take gdn_core_attn away");
     });
     rule({"offload.max_inflight", "offload.slots"}, [&] {
       if (o.max_inflight <= o.slots) return std::string();

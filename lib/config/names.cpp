@@ -11,6 +11,7 @@ constexpr std::string_view recurrences[] = {"auto", "reference", "portable", "ho
 constexpr std::string_view attentions[] = {"auto", "portable", "cudnn"};
 constexpr std::string_view graph_scopes[] = {"none", "attention", "layer", "step"};
 constexpr std::string_view capture_failures[] = {"error", "eager"};
+constexpr std::string_view core_inputs_again[] = {"none", "gates", "all"};
 constexpr std::string_view offload_scopes[] = {"gdn_core_attn", "norm_out", "attn_core", "mlp"};
 }  // namespace
 
@@ -45,6 +46,10 @@ std::span<const std::string_view> names_of<GraphScope>() {
 template <>
 std::span<const std::string_view> names_of<OnCaptureFailure>() {
   return capture_failures;
+}
+template <>
+std::span<const std::string_view> names_of<CoreInputsAgain>() {
+  return core_inputs_again;
 }
 template <>
 std::span<const std::string_view> names_of<OffloadScope>() {

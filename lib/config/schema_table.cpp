@@ -175,8 +175,8 @@ std::vector<Field> make_table() {
       {"recompute.gdn_norm_out", boolean, "", {}, {}, free,
        "backward computes the gated norm's output of GDN and GDN2 again, in a pass it makes anyway",
        bind<&R::recompute, &RecomputeConfig::gdn_norm_out>},
-      {"recompute.gdn_core_inputs", boolean, "", {}, {}, free,
-       "backward computes q, k, v and gates of GDN and GDN2 again instead of keeping them",
+      {"recompute.gdn_core_inputs", word, "", {}, names_of<CoreInputsAgain>(), free,
+       "what the recurrence reads that backward computes again: nothing, GDN2's gates, or q, k, v and gates",
        bind<&R::recompute, &RecomputeConfig::gdn_core_inputs>},
 
       {"offload.enabled", boolean, "", {}, {}, free, "move saved tensors to pinned host memory until backward",

@@ -4,12 +4,13 @@
 #include "deltaport/core/parallel.hpp"
 #include "deltaport/model/gates.hpp"
 #include "model/column_sum.hpp"
+#include "model/gdn2_gates_packs.hpp"
 #include "model/row_sum.hpp"
 
 namespace deltaport {
 namespace {
 
-constexpr std::int64_t block_tokens = 32;
+constexpr std::int64_t block_tokens = runs_on_host ? 32 : 8;
 
 template <class T>
 struct DecayGate {
@@ -158,6 +159,16 @@ Gdn2Gates<T> gdn2_gates_forward(Runtime& runtime, const QkvShape& shape, const C
   gates.g = runtime.allocate<Accumulate<T>>("gdn2 g", by_key);
   gates.b = runtime.allocate<T>("gdn2 b", by_key);
   gates.w = runtime.allocate<T>("gdn2 w", Shape{f.rows(), shape.value_heads, shape.value_dim});
+  if (packable(shape.key_dim, {f.data(), b.data(), dt_bias.data(), gates.g.data(), gates.b.data()},
+               {f.stride(), b.stride()}) &&
+      packable(shape.values(), {w.data(), gates.w.data()}, {w.stride()})) {
+    const PackedGdn2Gates<T> packed{shape.keys(),   shape.values(), shape.key_dim,  f.data(),
+                                    b.data(),       w.data(),       f.stride(),     b.stride(),
+                                    w.stride(),     a_log.data(),   dt_bias.data(), gates.g.data(),
+                                    gates.b.data(), gates.w.data()};
+    for_each_index(runtime.compute(), "deltaport: gdn2_gates forward", f.rows() * packed.packs(), packed);
+    return gates;
+  }
   for_each_row(runtime.compute(), "deltaport: gdn2_gates forward", f.rows(),
                GatesForward<T>{{f.data(), f.stride(), a_log.data(), dt_bias.data(), shape.key_dim},
                                shape,
@@ -192,12 +203,33 @@ void gdn2_gates_backward(Runtime& runtime, const QkvShape& shape, const ColumnSl
       runtime.allocate<Accumulate<T>>("gate partials of A_log", Shape{blocks, shape.key_heads});
   Accumulate<T>* const of_bias = partial.data() + blocks * keys;
   const DecayGate<T> decay{f.data(), f.stride(), a_log.data(), dt_bias.data(), shape.key_dim};
-  for_each_row(runtime.compute(), "deltaport: gdn2_gates decay backward", blocks * shape.key_heads,
-               DecayBackward<T>{decay, tokens, shape.key_heads, gradients.dg.data(), df.data(), df.stride(),
-                                partial.data(), of_log.data(), of_bias});
-  for_each_row(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens,
-               SigmoidBackward<T>{keys, shape.values(), b.data(), w.data(), gradients.db.data(),
-                                  gradients.dw.data(), db.data(), db.stride(), dw.data(), dw.stride()});
+  if (shape.key_dim <= widest_row &&
+      packable(shape.key_dim, {f.data(), dt_bias.data(), gradients.dg.data(), df.data(), of_bias},
+               {f.stride(), df.stride()})) {
+    const int lanes = row_lanes(shape.key_dim);
+    const PackedDecayBackward<T> packed{
+        lanes,     tokens,      block_tokens,  shape.key_heads, shape.key_dim,
+        f.data(),  f.stride(),  a_log.data(),  dt_bias.data(),  gradients.dg.data(),
+        df.data(), df.stride(), of_log.data(), of_bias};
+    for_each_group(runtime.compute(), "deltaport: gdn2_gates decay backward", packed.groups(), lanes, packed);
+  } else {
+    for_each_row(runtime.compute(), "deltaport: gdn2_gates decay backward", blocks * shape.key_heads,
+                 DecayBackward<T>{decay, tokens, shape.key_heads, gradients.dg.data(), df.data(), df.stride(),
+                                  partial.data(), of_log.data(), of_bias});
+  }
+  const SigmoidBackward<T> sigmoids{
+      keys,      shape.values(), b.data(),  w.data(),   gradients.db.data(), gradients.dw.data(),
+      db.data(), db.stride(),    dw.data(), dw.stride()};
+  if (packable(keys, {b.data(), gradients.db.data(), db.data()}, {db.stride()}) &&
+      packable(shape.values(), {w.data(), gradients.dw.data(), dw.data()}, {dw.stride()})) {
+    const PackedSigmoidBackward<T> packed{
+        keys,      shape.values(), b.data(),    w.data(),   gradients.db.data(), gradients.dw.data(),
+        db.data(), dw.data(),      db.stride(), dw.stride()};
+    for_each_index(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens * packed.packs(),
+                   packed);
+  } else {
+    for_each_row(runtime.compute(), "deltaport: gdn2_gates sigmoid backward", tokens, sigmoids);
+  }
   add_column_sums(runtime, blocks, keys, of_bias, ddt_bias.data());
   add_column_sums(runtime, blocks, shape.key_heads, of_log.data(), da_log.data());
 }

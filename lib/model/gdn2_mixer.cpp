@@ -31,18 +31,29 @@ template <class T>
 recurrence::Gdn2Inputs<T> Gdn2Mixer<T>::core_inputs(Runtime& runtime, const Tensor<T>& projections,
                                                     const QkvConvResult<T>& qkv,
                                                     const Sequences& sequences) const {
-  const Gdn2Gates<T> gates = gdn2_gates_forward(
-      runtime, this->shape(), this->gate(f_gate, projections), this->gate(b_gate, projections),
-      this->gate(w_gate, projections), a_log_.master(), dt_bias_.master());
   recurrence::Gdn2Inputs<T> inputs;
   inputs.q = core::add_batch(qkv.q);
   inputs.k = core::add_batch(qkv.k);
   inputs.v = core::add_batch(qkv.v);
+  inputs.cu_seqlens = sequences.cu_seqlens;
+  add_gates(runtime, projections, inputs);
+  return inputs;
+}
+
+template <class T>
+Gdn2Gates<T> Gdn2Mixer<T>::gates(Runtime& runtime, const Tensor<T>& projections) const {
+  return gdn2_gates_forward(runtime, this->shape(), this->gate(f_gate, projections),
+                            this->gate(b_gate, projections), this->gate(w_gate, projections), a_log_.master(),
+                            dt_bias_.master());
+}
+
+template <class T>
+void Gdn2Mixer<T>::add_gates(Runtime& runtime, const Tensor<T>& projections,
+                             recurrence::Gdn2Inputs<T>& inputs) const {
+  const Gdn2Gates<T> gates = this->gates(runtime, projections);
   inputs.g = core::add_batch(gates.g);
   inputs.b = core::add_batch(gates.b);
   inputs.w = core::add_batch(gates.w);
-  inputs.cu_seqlens = sequences.cu_seqlens;
-  return inputs;
 }
 
 template <class T>
@@ -55,13 +66,20 @@ Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projecti
   if (context.training()) {
     const auto& saved = result.saved;
     saved_options_ = saved.options;
-    if (this->recomputes_core_inputs())
-      core::save(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-                 saved.wide_inverse);
-    else
-      core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-                 saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
-                 saved.wide_scores, saved.wide_inverse);
+    switch (this->core_inputs_kept()) {
+      case CoreInputs::recompute:
+        core::save(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+                   saved.wide_inverse);
+        break;
+      case CoreInputs::recompute_gates:
+        core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.g_cumsum,
+                   saved.scores, saved.inverse, saved.wide_scores, saved.wide_inverse);
+        break;
+      case CoreInputs::save:
+        core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
+                   saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
+                   saved.wide_scores, saved.wide_inverse);
+    }
   }
   return result.o;
 }
@@ -74,17 +92,24 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
                                                                    const Tensor<T>& d_projections) {
   Runtime& runtime = context.runtime;
   recurrence::Gdn2Saved<T> saved;
-  if (this->recomputes_core_inputs()) {
-    core::take(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-               saved.wide_inverse);
-    saved.inputs =
-        core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
-  } else {
-    core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g, saved.inputs.b,
-               saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-               saved.wide_inverse);
-    saved.inputs.cu_seqlens = sequences.cu_seqlens;
+  switch (this->core_inputs_kept()) {
+    case CoreInputs::recompute:
+      core::take(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
+                 saved.wide_inverse);
+      saved.inputs =
+          core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
+      break;
+    case CoreInputs::recompute_gates:
+      core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.g_cumsum, saved.scores,
+                 saved.inverse, saved.wide_scores, saved.wide_inverse);
+      add_gates(runtime, projections, saved.inputs);
+      break;
+    case CoreInputs::save:
+      core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
+                 saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
+                 saved.wide_scores, saved.wide_inverse);
   }
+  saved.inputs.cu_seqlens = sequences.cu_seqlens;
   saved.options = saved_options_;
   recurrence::Gdn2Gradients<T> d = recurrence::gdn2_backward(runtime, saved, core::add_batch(d_o));
   gdn2_gates_backward(runtime, this->shape(), this->gate(f_gate, projections), saved.inputs.b, saved.inputs.w,
@@ -97,9 +122,7 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
 template <class T>
 Tensor<T> Gdn2Mixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
                                   const Tensor<Accumulate<T>>& state) {
-  const Gdn2Gates<T> gates = gdn2_gates_forward(
-      runtime, this->shape(), this->gate(f_gate, projections), this->gate(b_gate, projections),
-      this->gate(w_gate, projections), a_log_.master(), dt_bias_.master());
+  const Gdn2Gates<T> gates = this->gates(runtime, projections);
   recurrence::Gdn2Inputs<T> inputs;
   inputs.q = core::add_time(qkv.q);
   inputs.k = core::add_time(qkv.k);

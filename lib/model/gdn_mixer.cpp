@@ -52,7 +52,7 @@ Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projectio
   if (context.training()) {
     const auto& saved = result.saved;
     saved_options_ = saved.options;
-    if (this->recomputes_core_inputs())
+    if (this->core_inputs_kept() == CoreInputs::recompute)
       core::save(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
     else
       core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
@@ -71,7 +71,7 @@ typename LinearMixer<T>::CoreGradients GdnMixer<T>::core_backward(Context& conte
   recurrence::GdnGradients<T> d;
   {
     recurrence::GdnSaved<T> saved;
-    if (this->recomputes_core_inputs()) {
+    if (this->core_inputs_kept() == CoreInputs::recompute) {
       core::take(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
       saved.inputs =
           core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);

@@ -74,7 +74,8 @@ Elements total(const std::vector<Elements>& tensors) {
 // Per token of one GDN or GDN2 layer.
 struct LinearElements {
   std::int64_t hidden, keys, values, key_heads, value_heads, state, chunk;
-  bool portable, chunked, half, saves_norm_output, saves_core_inputs;
+  bool portable, chunked, half, saves_norm_output;
+  CoreInputs core_inputs;
 
   LinearElements(const ModelConfig& c, Dtype dtype, const LmOptions& options)
       : hidden(c.hidden_size),
@@ -86,7 +87,7 @@ struct LinearElements {
         chunk(c.linear.chunk_size),
         half(dtype == Dtype::bf16),
         saves_norm_output(options.norm_output == NormOutput::save),
-        saves_core_inputs(options.core_inputs == CoreInputs::save) {
+        core_inputs(options.core_inputs) {
     recurrence::Options call;
     call.chunk_size = static_cast<int>(chunk);
     call.implementation = options.recurrence;
@@ -106,12 +107,12 @@ struct LinearElements {
     if (type == LayerType::gdn) return {0, 2 * value_heads};
     return {keys + values, keys};
   }
-  // The recurrence saves its inputs, unless backward computes them again; of the chunk matrices only `portable` keeps
+  // The recurrence saves those of its inputs that backward does not compute again; of the chunk matrices only `portable` keeps
   // any, and never in halves.
   std::vector<Elements> core_tensors(LayerType type) const {
     std::vector<Elements> tensors;
-    if (saves_core_inputs) {
-      tensors = {{keys, 0}, {keys, 0}, {values, 0}};
+    if (core_inputs != CoreInputs::recompute) tensors = {{keys, 0}, {keys, 0}, {values, 0}};
+    if (saves_gates(type)) {
       if (type == LayerType::gdn)
         tensors.insert(tensors.end(), {{0, value_heads}, {0, value_heads}});
       else
@@ -119,6 +120,10 @@ struct LinearElements {
     }
     if (portable) tensors.insert(tensors.end(), type == LayerType::gdn ? 1 : 2, {0, value_heads * chunk});
     return tensors;
+  }
+  bool saves_gates(LayerType type) const {
+    return core_inputs == CoreInputs::save ||
+           (core_inputs == CoreInputs::recompute_gates && type == LayerType::gdn);
   }
   // The output norm's: projections, input, statistics, and its output unless backward computes it again.
   std::vector<Elements> norm_tensors(LayerType type) const {
@@ -136,7 +141,9 @@ struct LinearElements {
     const Elements gate = gates(type);
     const std::int64_t states = chunked ? 2 * value_heads * state / chunk : 0;
     const std::int64_t copies = half && (portable || !chunked) ? 2 * (qkv() + gate.values) + values : 0;
-    const Elements again = saves_core_inputs ? Elements{} : Elements{qkv() + gate.values, gate.wide};
+    Elements again;
+    if (core_inputs == CoreInputs::recompute) again.values += qkv();
+    if (!saves_gates(type)) again.values += gate.values, again.wide += gate.wide;
     return {hidden + projections(type) + values + qkv() + gate.values + again.values,
             gate.wide + states + copies + again.wide};
   }

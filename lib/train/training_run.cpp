@@ -41,6 +41,17 @@ AttentionImplementation implementation_of(AttentionName name) {
   }
 }
 
+CoreInputs core_inputs_of(CoreInputsAgain again) {
+  switch (again) {
+    case CoreInputsAgain::all:
+      return CoreInputs::recompute;
+    case CoreInputsAgain::gates:
+      return CoreInputs::recompute_gates;
+    default:
+      return CoreInputs::save;
+  }
+}
+
 SampleOptions sample_options(const RunConfig& config, SampleOrder order) {
   return {config.data.seq_len, config.model.vocab_size, config.run.seed, order};
 }
@@ -90,7 +101,7 @@ LmOptions lm_options(const RunConfig& config) {
   return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
           config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save,
           implementation_of(config.attention.implementation),
-          config.recompute.gdn_core_inputs ? CoreInputs::recompute : CoreInputs::save};
+          core_inputs_of(config.recompute.gdn_core_inputs)};
 }
 
 Dtype model_dtype(const RunConfig& config) {

@@ -126,11 +126,15 @@ TEST(Rules, FullRecomputeIsRefused) {
 
 TEST(Rules, WhatIsRecomputedCannotMove) {
   EXPECT_TRUE(
-      has(argument_report({"--recompute.gdn_core_inputs=true", "--offload.enabled=true"}),
-          "'recompute.gdn_core_inputs' leaves nothing for gdn_core_attn of 'offload.scopes' to move"));
-  EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=true"}));
+      has(argument_report({"--recompute.gdn_core_inputs=all", "--offload.enabled=true"}),
+          "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to move"));
+  EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=all"}));
   EXPECT_NO_THROW(load_arguments(
-      {"--recompute.gdn_core_inputs=true", "--offload.enabled=true", "--offload.scopes=[norm_out]"}));
+      {"--recompute.gdn_core_inputs=all", "--offload.enabled=true", "--offload.scopes=[norm_out]"}));
+  for (const char* again : {"none", "gates"})
+    EXPECT_NO_THROW(
+        load_arguments({concat("--recompute.gdn_core_inputs=", again), "--offload.enabled=true"}));
+  EXPECT_TRUE(has(argument_report({"--recompute.gdn_core_inputs=gate"}), "gates"));
 }
 
 TEST(Rules, ABrokenKeySilencesRulesAboutIt) {

@@ -143,10 +143,12 @@ TEST(ModelSize, SavedBytesAreExact) {
       expect_exact_saved_bytes<float>(config, {7, implementation, NormOutput::save});
       for (const std::int64_t chunk : {16, 64}) {
         config.linear.chunk_size = chunk;
-        LmOptions again{7, implementation};
-        again.core_inputs = CoreInputs::recompute;
-        expect_exact_saved_bytes<float>(config, again);
-        expect_exact_saved_bytes<bfloat16>(config, again);
+        for (const CoreInputs inputs : {CoreInputs::save, CoreInputs::recompute}) {
+          LmOptions again{7, implementation};
+          again.core_inputs = inputs;
+          expect_exact_saved_bytes<float>(config, again);
+          expect_exact_saved_bytes<bfloat16>(config, again);
+        }
       }
       config.linear.num_value_heads = 2;
       expect_exact_saved_bytes<double>(config, {7, implementation});

@@ -4,12 +4,14 @@
 
 #include "deltaport/model/embedding.hpp"
 #include "deltaport/model/gated_norm.hpp"
+#include "deltaport/model/gates.hpp"
 #include "deltaport/model/qkv_conv.hpp"
 #include "deltaport/model/rms_norm.hpp"
 #include "model/attention_packs.hpp"
 #include "model/column_sum_packs.hpp"
 #include "model/embedding_chains.hpp"
 #include "model/gated_norm_packs.hpp"
+#include "model/gdn2_gates_packs.hpp"
 #include "model/gradient_check.hpp"
 #include "model/lane_team.hpp"
 #include "model/qkv_conv_packs.hpp"
@@ -85,6 +87,77 @@ TEST(Packs, swiglu) {
     EXPECT_NEAR(a[at], g * s * u, 1e-5);
     EXPECT_NEAR(both[up], d * g * s, 1e-5);
     EXPECT_NEAR(both[gate], d * u * (s + g * s * (1.0 - s)), 1e-5);
+  }
+}
+
+TEST(Packs, gdn2_gates) {
+  for (const std::int64_t key_dim : {40, 128, 256}) {
+    Runtime runtime;
+    QkvShape shape;
+    shape.key_heads = 2, shape.value_heads = 4, shape.key_dim = key_dim, shape.value_dim = 24;
+    const std::int64_t tokens = 21, keys = shape.keys(), values = shape.values(), left = 8;
+    const std::int64_t stride = left + 2 * keys + values + 16, b_at = left + keys, w_at = b_at + keys;
+    const auto in = random_tensor<float>(runtime, {tokens, stride}, 1),
+               a_log = random_tensor<float>(runtime, {2}, 2), bias = random_tensor<float>(runtime, {keys}, 3),
+               dg = random_tensor<float>(runtime, {tokens, 2, key_dim}, 4),
+               db = random_tensor<float>(runtime, {tokens, 2, key_dim}, 5),
+               dw = random_tensor<float>(runtime, {tokens, 4, 24}, 6);
+    const auto slices = [&](const Tensor<float>& of) {
+      return std::array{ColumnSlice<float>{of, left, keys}, ColumnSlice<float>{of, b_at, keys},
+                        ColumnSlice<float>{of, w_at, values}};
+    };
+    const auto [f, b, w] = slices(in);
+    const auto want = gdn2_gates_forward<float>(runtime, shape, f, b, w, a_log, bias);
+    const auto d_in = runtime.allocate_zero<float>("d in", in.shape()),
+               d_log = runtime.allocate_zero<float>("d log", a_log.shape()),
+               d_bias = runtime.allocate_zero<float>("d bias", bias.shape());
+    const auto [df, d_b, d_w] = slices(d_in);
+    gdn2_gates_backward<float>(runtime, shape, f, want.b, want.w, a_log, bias, {dg, db, dw}, df, d_b, d_w,
+                               d_log, d_bias);
+
+    const Values ins = host(runtime, in), logs = host(runtime, a_log), biases = host(runtime, bias),
+                 dgs = host(runtime, dg), dbs = host(runtime, db), dws = host(runtime, dw);
+    Values g = unwritten(tokens * keys), bs = g, ws = unwritten(tokens * values), d_ins = zeros(in.size());
+    const PackedGdn2Gates<float> forward{
+        keys,   values, key_dim,     ins.data() + left, ins.data() + b_at, ins.data() + w_at, stride,
+        stride, stride, logs.data(), biases.data(),     g.data(),          bs.data(),         ws.data()};
+    run_indices(tokens * forward.packs(), forward);
+    EXPECT_LE(relative_error(g, host(runtime, want.g)), tolerance);
+    EXPECT_LE(relative_error(bs, host(runtime, want.b)), tolerance);
+    EXPECT_LE(relative_error(ws, host(runtime, want.w)), tolerance);
+
+    const int lanes = row_lanes(key_dim);
+    const std::int64_t blocks = 3;
+    Values log_shares = unwritten(blocks * 2), bias_shares = unwritten(blocks * keys), log_sum = zeros(2),
+           bias_sum = zeros(keys);
+    const PackedDecayBackward<float> decay{lanes,
+                                           tokens,
+                                           8,
+                                           2,
+                                           key_dim,
+                                           ins.data() + left,
+                                           stride,
+                                           logs.data(),
+                                           biases.data(),
+                                           dgs.data(),
+                                           d_ins.data() + left,
+                                           stride,
+                                           log_shares.data(),
+                                           bias_shares.data()};
+    ASSERT_EQ(decay.groups(), blocks * 2);
+    run_groups(decay.groups(), lanes, decay);
+    const PackedSigmoidBackward<float> sigmoids{
+        keys,       values,     bs.data(),           ws.data(),
+        dbs.data(), dws.data(), d_ins.data() + b_at, d_ins.data() + w_at,
+        stride,     stride};
+    run_indices(tokens * sigmoids.packs(), sigmoids);
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      for (std::int64_t h = 0; h < 2; ++h) log_sum[h] += log_shares[block * 2 + h];
+      for (std::int64_t c = 0; c < keys; ++c) bias_sum[c] += bias_shares[block * keys + c];
+    }
+    EXPECT_LE(relative_error(d_ins, host(runtime, d_in)), tolerance);
+    EXPECT_LE(relative_error(log_sum, host(runtime, d_log)), tolerance);
+    EXPECT_LE(relative_error(bias_sum, host(runtime, d_bias)), tolerance);
   }
 }
 

@@ -104,11 +104,16 @@ TEST_P(OffloadMatrix, RecomputingGivesTheSavedBits) {
   const Trained one = train(config({}), 3);
   const Trained other = train(config({concat("--recompute.gdn_norm_out=", recompute ? "false" : "true")}), 3);
   EXPECT_TRUE(one.outcome == other.outcome);
-  for (const char* scope : {"none", "step"}) {
-    const Trained inputs =
-        train(config({"--recompute.gdn_core_inputs=true", concat("--graph.scope=", scope)}), 3);
-    EXPECT_TRUE(one.outcome == inputs.outcome) << scope;
-  }
+  for (const char* again : {"none", "all"})
+    for (const char* scope : {"none", "step"}) {
+      const Trained inputs =
+          train(config({concat("--recompute.gdn_core_inputs=", again), concat("--graph.scope=", scope)}), 3);
+      EXPECT_TRUE(one.outcome == inputs.outcome) << again << " " << scope;
+    }
+  const Trained moved = train(config({"--recompute.gdn_core_inputs=none", "--offload.enabled=true",
+                                      "--offload.slots=1", "--offload.min_tensor_elements=1"}),
+                              3);
+  EXPECT_TRUE(one.outcome == moved.outcome);
 }
 
 // More slots, delayed copies and a bound on copies under way change nothing either.

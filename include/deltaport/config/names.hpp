@@ -29,6 +29,8 @@ std::span<const std::string_view> names_of<GraphScope>();
 template <>
 std::span<const std::string_view> names_of<OnCaptureFailure>();
 template <>
+std::span<const std::string_view> names_of<CoreInputsAgain>();
+template <>
 std::span<const std::string_view> names_of<OffloadScope>();
 
 /// The word for one value, e.g. "gdn2".

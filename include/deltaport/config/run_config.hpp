@@ -122,10 +122,13 @@ struct GraphConfig {
   std::int64_t max_shapes = 8;  ///< input shapes that are captured, each with memory of its own
 };
 
+/// Which inputs of the recurrence backward computes again.
+enum class CoreInputsAgain { none, gates, all };
+
 /// What backward computes again instead of forward saving it.
 struct RecomputeConfig {
   bool gdn_norm_out = true;
-  bool gdn_core_inputs = false;
+  CoreInputsAgain gdn_core_inputs = CoreInputsAgain::gates;
 };
 
 /// Groups of saved tensors that may move to the host.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "deltaport/model/gates.hpp"
 #include "deltaport/model/linear_mixer.hpp"
 
 namespace deltaport {
@@ -16,12 +17,15 @@ class Gdn2Mixer final : public LinearMixer<T> {
  public:
   Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
             recurrence::Implementation implementation = recurrence::Implementation::automatic,
-            NormOutput norm_output = NormOutput::recompute, CoreInputs core_inputs = CoreInputs::save);
+            NormOutput norm_output = NormOutput::recompute,
+            CoreInputs core_inputs = CoreInputs::recompute_gates);
 
  private:
   using Base = LinearMixer<T>;
   recurrence::Gdn2Inputs<T> core_inputs(Runtime& runtime, const Tensor<T>& projections,
                                         const QkvConvResult<T>& qkv, const Sequences& sequences) const;
+  Gdn2Gates<T> gates(Runtime& runtime, const Tensor<T>& projections) const;
+  void add_gates(Runtime& runtime, const Tensor<T>& projections, recurrence::Gdn2Inputs<T>& inputs) const;
   Tensor<T> core_forward(Context& context, const Tensor<T>& projections, QkvConvResult<T> qkv,
                          const Sequences& sequences) override;
   typename Base::CoreGradients core_backward(Context& context, const Tensor<T>& projections,

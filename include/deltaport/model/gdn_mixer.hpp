@@ -15,7 +15,8 @@ class GdnMixer final : public LinearMixer<T> {
  public:
   GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
            recurrence::Implementation implementation = recurrence::Implementation::automatic,
-           NormOutput norm_output = NormOutput::recompute, CoreInputs core_inputs = CoreInputs::save);
+           NormOutput norm_output = NormOutput::recompute,
+           CoreInputs core_inputs = CoreInputs::recompute_gates);
 
  private:
   using Base = LinearMixer<T>;

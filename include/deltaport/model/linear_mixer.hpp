@@ -16,9 +16,10 @@ namespace deltaport {
 /// What becomes of the gated norm's output, which the output projection's weight gradient needs: backward computes it
 /// again in the pass that it makes anyway, or forward saves it.
 enum class NormOutput { recompute, save };
-/// What becomes of the recurrence's inputs (q, k, v and gates): forward saves them, or backward computes them again from
-/// the projections, which it needs anyway.
-enum class CoreInputs { save, recompute };
+/// What becomes of the recurrence's inputs (q, k, v and gates): forward saves them, or backward computes all of them, or
+/// only GDN2's gates, again from the projections, which it needs anyway. The gates are four sevenths of GDN2's bytes in
+/// bfloat16 and one element-wise pass; GDN's are two numbers per head and are computed again only with all the rest.
+enum class CoreInputs { save, recompute_gates, recompute };
 
 /// What one linear mixer remembers of N sequences between tokens. Zeros at the start of a document.
 template <class T>
@@ -33,7 +34,7 @@ struct LinearDecodeState {
 /// P is one fused block of parameters, so one product serves all projections. Matrices start as N(0,
 /// initializer_range^2), the convolution as N(0, 1 / (3 W)), the norm's weight as ones. All work is enqueued
 /// on the compute stream. In training mode forward saves: x, the lengths, the recurrence's tensors (group
-/// "gdn_core_attn"; without its inputs where backward computes them again), and (group "norm_out") the projections, the recurrence's output, the norm's statistics and, if
+/// "gdn_core_attn"; without those of its inputs that backward computes again), and (group "norm_out") the projections, the recurrence's output, the norm's statistics and, if
 /// asked for, its output. Wrong shapes throw ShapeError.
 template <class T>
 class LinearMixer {
@@ -68,7 +69,7 @@ class LinearMixer {
   const QkvShape& shape() const { return shape_; }
   const std::string& prefix() const { return prefix_; }
   recurrence::Options options(const Context& context) const;
-  bool recomputes_core_inputs() const { return core_inputs_ == CoreInputs::recompute; }
+  CoreInputs core_inputs_kept() const { return core_inputs_; }
   /// q, k, v and their lengths from the projections: in forward, and in backward where it computes them again.
   QkvConvResult<T> convolved_qkv(Runtime& runtime, const Tensor<T>& projections,
                                  const Sequences& sequences) const;
