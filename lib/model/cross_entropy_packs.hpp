@@ -26,39 +26,37 @@ KOKKOS_FORCEINLINE_FUNCTION A block_sum(const TeamMember& team, A mine) {
   return total;
 }
 
-/// One row of logits by one block: its loss, and, where `scale` is given, the gradient (softmax - onehot) scale in T at
-/// the row's start. The row is read once for the sum and its maximum together (Milakov and Gimelshein, "Online
-/// normalizer calculation for softmax", 2018) and once for the gradient.
+/// One row of logits by one block: its loss, and, where `scale` is given, the gradient (softmax - onehot) scale in its
+/// place. The row is read once for the sum and its maximum together (Milakov and Gimelshein, "Online normalizer
+/// calculation for softmax", 2018) and once for the gradient.
 template <class T>
 struct PackedCrossEntropy {
   using A = Accumulate<T>;
   static constexpr int threads = 512;
-  static constexpr int W = 4;      // elements of a pack
-  static constexpr int packs = 4;  // that a thread holds at a time
-  std::int64_t vocab;              // a multiple of W
+  static constexpr int W = 16 / static_cast<int>(sizeof(T));  // elements of a pack
+  std::int64_t vocab;                                         // a multiple of W
   const double* scale;
   const std::int32_t* labels;
-  A* logits;
+  T* logits;
   double* losses;
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-    const std::int64_t r = team.league_rank(), mine = static_cast<std::int64_t>(W) * team.team_rank();
-    A* const row = logits + r * vocab;
+    const std::int64_t r = team.league_rank(), first = static_cast<std::int64_t>(W) * team.team_rank();
+    const std::int64_t stride = static_cast<std::int64_t>(W) * team.team_size();
+    T* const row = logits + r * vocab;
     const std::int64_t label = labels[r];
     if (label == ignored_label) {
       if (team.team_rank() == 0) losses[r] = 0.0;
-      if (scale != nullptr)
-        write(team, row, [](const A(&)[W], std::int64_t, A(&d)[W]) {
-          for (int j = 0; j < W; ++j) d[j] = 0;
-        });
+      const A zero[W] = {};
+      for (std::int64_t i = first; scale != nullptr && i < vocab; i += stride) store_pack(row + i, zero);
       return;
     }
     const bool known = label >= 0 && label < vocab;
-    const A target = known ? row[label] : Kokkos::Experimental::quiet_NaN_v<A>;
+    const A target = known ? widen(row[label]) : Kokkos::Experimental::quiet_NaN_v<A>;
     const A lowest = -Kokkos::Experimental::infinity_v<A>;
     A top = lowest, sum = 0;
-    for (std::int64_t i = mine; i < vocab; i += static_cast<std::int64_t>(W) * team.team_size()) {
+    for (std::int64_t i = first; i < vocab; i += stride) {
       A x[W];
       load_pack(row + i, x);
       A most = top;
@@ -77,30 +75,11 @@ struct PackedCrossEntropy {
     const A s = static_cast<A>(*scale);
     const A factor = static_cast<A>(static_cast<double>(s) / total), once = known ? s : A(0);
     team.team_barrier();  // `target` has been read
-    write(team, row, [=](const A(&x)[W], std::int64_t i, A(&d)[W]) {
-      for (int j = 0; j < W; ++j) d[j] = fast_exp(x[j] - shift) * factor - (i + j == label ? once : A(0));
-    });
-  }
-
- private:
-  /// Replaces packs of the row by of(pack, index), in T. What a run writes lies in what it and runs before it read.
-  template <class Team, class Of>
-  KOKKOS_FORCEINLINE_FUNCTION void write(const Team& team, A* row, const Of& of) const {
-    T* const out = reinterpret_cast<T*>(row);
-    const std::int64_t stride = static_cast<std::int64_t>(W) * team.team_size();
-    for (std::int64_t begin = 0; begin < vocab; begin += packs * stride) {
-      A d[packs][W];
-      const std::int64_t first = begin + W * team.team_rank();
-      for (int p = 0; p < packs; ++p) {
-        const std::int64_t i = first + p * stride;
-        if (i >= vocab) continue;
-        A x[W];
-        load_pack(row + i, x);
-        of(x, i, d[p]);
-      }
-      team.team_barrier();
-      for (int p = 0; p < packs; ++p)
-        if (first + p * stride < vocab) store_pack(out + first + p * stride, d[p]);
+    for (std::int64_t i = first; i < vocab; i += stride) {
+      A x[W];
+      load_pack(row + i, x);
+      for (int j = 0; j < W; ++j) x[j] = fast_exp(x[j] - shift) * factor - (i + j == label ? once : A(0));
+      store_pack(row + i, x);
     }
   }
 };

@@ -15,51 +15,58 @@ namespace {
 
 enum class Want { loss, loss_and_gradient };
 
-/// Largest of row[0..n): sixteen running maxima on hosts. NaN is passed over here and found by the sum.
+/// Largest of row[0..n), widened: sixteen running maxima on hosts. NaN is passed over here and found by the sum.
 template <class T>
-KOKKOS_FORCEINLINE_FUNCTION T row_max(const TeamMember& team, std::int64_t n, const T* row) {
+KOKKOS_FORCEINLINE_FUNCTION Accumulate<T> row_max(const TeamMember& team, std::int64_t n, const T* row) {
+  using A = Accumulate<T>;
   if constexpr (runs_on_host) {
     (void)team;
     constexpr int lanes = 16;
-    T best[lanes];
-    for (int lane = 0; lane < lanes; ++lane) best[lane] = row[0];
+    A best[lanes];
+    for (int lane = 0; lane < lanes; ++lane) best[lane] = widen(row[0]);
     std::int64_t i = 0;
     for (; i + lanes <= n; i += lanes)
-      for (int lane = 0; lane < lanes; ++lane)
-        best[lane] = row[i + lane] > best[lane] ? row[i + lane] : best[lane];
-    for (; i < n; ++i) best[0] = row[i] > best[0] ? row[i] : best[0];
+      for (int lane = 0; lane < lanes; ++lane) {
+        const A x = widen(row[i + lane]);
+        best[lane] = x > best[lane] ? x : best[lane];
+      }
+    for (; i < n; ++i) best[0] = widen(row[i]) > best[0] ? widen(row[i]) : best[0];
     for (int lane = 1; lane < lanes; ++lane) best[0] = best[lane] > best[0] ? best[lane] : best[0];
     return best[0];
   } else {
-    T best = row[0];
+    A best = widen(row[0]);
     Kokkos::parallel_reduce(
         Kokkos::TeamVectorRange(team, n),
-        [&](std::int64_t i, T& local) { local = row[i] > local ? row[i] : local; }, Kokkos::Max<T>(best));
+        [&](std::int64_t i, A& local) { local = widen(row[i]) > local ? widen(row[i]) : local; },
+        Kokkos::Max<A>(best));
     return best;
   }
 }
 
-/// Replaces row[i] by exp(row[i] - shift) and returns their sum. Vocabularies reach 250,000 entries: runs of
-/// 1024 are summed in Accumulate<T>, the runs in double.
+/// Sum of exp(row[i] - shift). Vocabularies reach 250,000 entries: runs of 1024 are summed in Accumulate<T>, the runs in
+/// double. Where T can hold them, the exponentials replace the row.
 template <class T>
-KOKKOS_FORCEINLINE_FUNCTION double exponentials(const TeamMember& team, std::int64_t n, T* row, T shift) {
-  using R = Accumulate<T>;
+KOKKOS_FORCEINLINE_FUNCTION double exponentials(const TeamMember& team, std::int64_t n, T* row,
+                                                Accumulate<T> shift) {
+  using A = Accumulate<T>;
   double total = 0.0;
   if constexpr (runs_on_host) {
     constexpr std::int64_t run = 1024;
+    A values[run];
     for (std::int64_t begin = 0; begin < n; begin += run) {
       const std::int64_t count = begin + run < n ? run : n - begin;
       T* part = row + begin;
-      row_for(team, count, [=](std::int64_t i) { part[i] = fast_exp(part[i] - shift); });
-      total +=
-          static_cast<double>(lane_sum<R>(count, [=](std::int64_t i) { return static_cast<R>(part[i]); }));
+      A* to = values;
+      if constexpr (!is_half<T>) to = part;
+      row_for(team, count, [=](std::int64_t i) { to[i] = fast_exp(widen(part[i]) - shift); });
+      total += static_cast<double>(lane_sum<A>(count, [=](std::int64_t i) { return to[i]; }));
     }
   } else {
     Kokkos::parallel_reduce(
         Kokkos::TeamVectorRange(team, n),
         [&](std::int64_t i, double& local) {
-          const T value = fast_exp(row[i] - shift);
-          row[i] = value;
+          const A value = fast_exp(widen(row[i]) - shift);
+          if constexpr (!is_half<T>) row[i] = value;
           local += static_cast<double>(value);
         },
         total);
@@ -75,31 +82,6 @@ KOKKOS_FORCEINLINE_FUNCTION void team_row_for(const TeamMember& team, std::int64
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, n), [&](std::int64_t i) { body(i); });
 }
 
-/// The products take gradients in T. Halves are packed at the start of the row of logits that they replace,
-/// whose stride in elements is then twice as large: a buffer of their own would make the largest one half as
-/// large again.
-template <class T>
-inline constexpr std::int64_t gradient_strides = sizeof(Accumulate<T>) / sizeof(T);
-constexpr std::int64_t packed_run = 1024;
-using AliasedHalf = std::uint16_t __attribute__((may_alias));
-
-/// Rounds value(i) for i in [0, n) to the start of `row`, where value(i) may read row[i] itself: a run is
-/// complete in scratch before it overwrites what earlier runs have read.
-template <class T, class Value>
-KOKKOS_FORCEINLINE_FUNCTION void pack_row(const TeamMember& team, std::int64_t n, Accumulate<T>* row,
-                                          const Value& value) {
-  const int level = 0;  // Kokkos takes it by reference
-  T* packed = static_cast<T*>(team.team_scratch(level).get_shmem(packed_run * sizeof(T)));
-  AliasedHalf* const out = reinterpret_cast<AliasedHalf*>(row);
-  for (std::int64_t begin = 0; begin < n; begin += packed_run) {
-    const std::int64_t count = begin + packed_run < n ? packed_run : n - begin;
-    team_row_for(team, count, [=](std::int64_t i) { packed[i] = static_cast<T>(value(begin + i)); });
-    team.team_barrier();
-    team_row_for(team, count, [=](std::int64_t i) { out[begin + i] = packed[i].bits; });
-    team.team_barrier();
-  }
-}
-
 /// One row of logits: its loss, and the gradient (softmax - onehot) scale in its place.
 template <class T>
 struct CrossEntropyRow {
@@ -108,22 +90,23 @@ struct CrossEntropyRow {
   Want want;
   const double* scale_of_gradients;  // null without them
   const std::int32_t* labels;
-  A* logits;
+  T* logits;
   double* loss;
 
   DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     const std::int64_t r = team.league_rank();
-    A* row = logits + r * vocab;
+    T* row = logits + r * vocab;
     const std::int64_t label = labels[r];
     double* out = loss + r;
     if (label == ignored_label) {
-      if (want == Want::loss_and_gradient) team_row_for(team, vocab, [=](std::int64_t i) { row[i] = A(0); });
+      if (want == Want::loss_and_gradient)
+        team_row_for(team, vocab, [=](std::int64_t i) { row[i] = static_cast<T>(A(0)); });
       Kokkos::single(Kokkos::PerTeam(team), [=]() { *out = 0.0; });
       return;
     }
     const bool known = label >= 0 && label < vocab;
     const A top = row_max(team, vocab, row);
-    const A target = known ? row[label] : Kokkos::Experimental::quiet_NaN_v<A>;
+    const A target = known ? widen(row[label]) : Kokkos::Experimental::quiet_NaN_v<A>;
     team.team_barrier();
     const double sum = exponentials(team, vocab, row, top);
     Kokkos::single(Kokkos::PerTeam(team), [=]() {
@@ -132,14 +115,15 @@ struct CrossEntropyRow {
     if (want == Want::loss) return;
     const A scale = static_cast<A>(*scale_of_gradients);
     const A factor = static_cast<A>(static_cast<double>(scale) / sum);
-    const A once = known ? scale : A(0);
     if constexpr (is_half<T>) {
-      pack_row<T>(team, vocab, row,
-                  [=](std::int64_t i) { return row[i] * factor - (i == label ? once : A(0)); });
+      const A once = known ? scale : A(0);
+      team_row_for(team, vocab, [=](std::int64_t i) {
+        row[i] = static_cast<T>(fast_exp(widen(row[i]) - top) * factor - (i == label ? once : A(0)));
+      });
     } else {
       team_row_for(team, vocab, [=](std::int64_t i) { row[i] *= factor; });
       team.team_barrier();
-      if (known) Kokkos::single(Kokkos::PerTeam(team), [=]() { row[label] -= once; });
+      if (known) Kokkos::single(Kokkos::PerTeam(team), [=]() { row[label] -= scale; });
     }
   }
 };
@@ -158,7 +142,7 @@ struct AddLosses {
 };
 
 template <class T>
-void enqueue_rows(Runtime& runtime, const Tensor<Accumulate<T>>& logits, const Tensor<std::int32_t>& labels,
+void enqueue_rows(Runtime& runtime, const Tensor<T>& logits, const Tensor<std::int32_t>& labels,
                   const Tensor<double>& losses, const Tensor<double>& scale, Want want) {
   const std::int64_t rows = logits.extent(0);
   if (rows == 0) return;
@@ -168,15 +152,22 @@ void enqueue_rows(Runtime& runtime, const Tensor<Accumulate<T>>& logits, const T
     return enqueue_kernel("deltaport: cross-entropy",
                           TeamPolicy(runtime.compute(), static_cast<int>(rows), packed.threads, 1), packed);
   }
-  TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8, runs_on_host ? 1 : 32);
-  if constexpr (is_half<T>)
-    policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(packed_run * sizeof(T)) + 64));
+  const TeamPolicy policy(runtime.compute(), static_cast<int>(rows), runs_on_host ? 1 : 8,
+                          runs_on_host ? 1 : 32);
   enqueue_kernel(
       "deltaport: cross-entropy", policy,
       CrossEntropyRow<T>{logits.extent(1), want, scale.data(), labels.data(), logits.data(), losses.data()});
 }
 
 }  // namespace
+
+std::int64_t loss_rows(std::int64_t tokens, std::int64_t chunk_tokens) {
+  if (tokens <= chunk_tokens) return tokens;
+  constexpr std::int64_t tile = 64;
+  const std::int64_t chunks = (tokens + chunk_tokens - 1) / chunk_tokens;
+  const std::int64_t rows = (tokens + chunks - 1) / chunks;
+  return std::min(chunk_tokens, (rows + tile - 1) / tile * tile);
+}
 
 template <class T>
 LinearCrossEntropy<T>::LinearCrossEntropy(Parameter<T> weight, std::int64_t chunk_tokens)
@@ -226,26 +217,23 @@ template <class T>
 void LinearCrossEntropy<T>::run(Runtime& runtime, const Tensor<T>& hidden, const Tensor<std::int32_t>& labels,
                                 const Tensor<double>& scale, const Tensor<double>& loss_sum,
                                 const Tensor<T>& d_hidden) const {
-  using A = Accumulate<T>;
   const std::int64_t tokens = hidden.extent(0), width = hidden.extent(1);
   const Tensor<T> weight = weight_.value();
   const std::int64_t vocab = weight.extent(0);
-  const std::int64_t chunk = std::min(chunk_tokens_, tokens);
+  const std::int64_t chunk = loss_rows(tokens, chunk_tokens_);
   const Want want = d_hidden ? Want::loss_and_gradient : Want::loss;
-  const auto buffer = runtime.allocate<A>("loss logits", Shape{chunk, vocab});
+  const auto buffer = runtime.allocate<T>("loss logits", Shape{chunk, vocab});
   const auto losses = runtime.allocate<double>("loss rows", Shape{tokens});
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, tokens), rows = end - begin;
-    const Tensor<A> logits = buffer.rows(0, rows);
+    const Tensor<T> logits = buffer.rows(0, rows);
     const Tensor<T> h = hidden.rows(begin, end);
     linear_forward<T>(runtime, rows, width, vocab, h.data(), width, weight.data(), logits.data(), vocab);
     enqueue_rows<T>(runtime, logits, labels.rows(begin, end), losses.rows(begin, end), scale, want);
     if (want == Want::loss) continue;
-    const T* d_logits = reinterpret_cast<const T*>(logits.data());
-    const std::int64_t stride = gradient_strides<T> * vocab;
-    linear_backward_input<T>(runtime, rows, width, vocab, d_logits, stride, weight.data(), 0,
+    linear_backward_input<T>(runtime, rows, width, vocab, logits.data(), vocab, weight.data(), 0,
                              d_hidden.rows(begin, end).data(), width);
-    linear_backward_weight<T>(runtime, rows, width, vocab, d_logits, stride, h.data(), width,
+    linear_backward_weight<T>(runtime, rows, width, vocab, logits.data(), vocab, h.data(), width,
                               weight_.gradient().data());
   }
   for_each_row(runtime.compute(), "deltaport: loss sum", 1,

@@ -7,6 +7,7 @@
 
 #include "deltaport/core/gemm.hpp"
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/model/linear_cross_entropy.hpp"
 #include "model/cudnn/attention.hpp"
 
 namespace deltaport {
@@ -194,7 +195,6 @@ class Bytes {
     check_countable(bytes);
     return bytes;
   }
-  std::int64_t wide_size() const { return wide_; }
 
  private:
   std::int64_t tokens_, value_, wide_;
@@ -266,11 +266,10 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   // The gradients of output and input and the activation's; then, in the norm before it, that of the residual.
   const std::int64_t mlp =
       bytes({2 * hidden + std::max(inner, hidden), 0}) + linear_tile_bytes(tokens, hidden, 2 * inner, dtype);
-  const std::int64_t rows = std::min(tokens, options.loss_chunk_tokens);
+  const std::int64_t rows = loss_rows(tokens, options.loss_chunk_tokens);
   const std::int64_t loss = bytes({2 * hidden, 0}) + tokens * static_cast<std::int64_t>(sizeof(double)) +
-                            rows * config.vocab_size * bytes.wide_size() +
-                            std::max(gemm_tile_bytes(rows, hidden, config.vocab_size, dtype, dtype),
-                                     gemm_tile_bytes(config.vocab_size, hidden, rows, dtype, Dtype::f32));
+                            rows * config.vocab_size * static_cast<std::int64_t>(size_of(dtype)) +
+                            linear_tile_bytes(rows, hidden, config.vocab_size, dtype);
   ActivationSize size;
   size.saved = table.entries();
   size.workspace_bytes = std::max({workspace, mlp, loss});

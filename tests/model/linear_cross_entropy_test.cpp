@@ -71,11 +71,15 @@ void compare_with_dense(std::int64_t tokens, std::int64_t vocab, std::int64_t ch
   const auto sum = from_vector<double>(f.runtime.compute(), f.runtime.arena(), "loss", {1}, {100.0});
   Tensor<T> d_hidden;
   f.loss.forward_backward(context, hidden, f.ids(labels), 0.125, sum, d_hidden);
-  const auto hh = host(f.runtime, hidden), ww = host(f.runtime, f.weight.value());
-  const Dense want({hh.begin(), hh.end()}, {ww.begin(), ww.end()}, labels, static_cast<std::size_t>(vocab),
-                   0.125);
+  const auto wide = [](const std::vector<T>& values) {
+    std::vector<double> result;
+    for (const T value : values) result.push_back(static_cast<double>(widen(value)));
+    return result;
+  };
+  const Dense want(wide(host(f.runtime, hidden)), wide(host(f.runtime, f.weight.value())), labels,
+                   static_cast<std::size_t>(vocab), 0.125);
   EXPECT_NEAR(host(f.runtime, sum)[0] - 100.0, want.loss, tolerance * want.loss) << tokens << " " << vocab;
-  EXPECT_LE(relative_error(host(f.runtime, d_hidden), want.d_hidden), tolerance);
+  EXPECT_LE(relative_error(wide(host(f.runtime, d_hidden)), want.d_hidden), tolerance);
   EXPECT_LE(relative_error(host(f.runtime, f.weight.gradient()), want.d_weight), tolerance);
   const auto only = f.runtime.template allocate_zero<double>("loss", Shape{1});
   f.loss.evaluate(context, hidden, f.ids(labels), only);
@@ -86,6 +90,24 @@ TEST(LinearCrossEntropy, equals_the_dense_loss_in_double) {
   for (std::int64_t chunk : {1, 4, 7, 64}) compare_with_dense<double>(23, 57, chunk, 1e-12);
   compare_with_dense<double>(1, 2, 16, 1e-12);
   compare_with_dense<float>(23, 57, 7, 2e-6);
+  compare_with_dense<float>(150, 57, 70, 2e-6);  // 64, 64, 22
+}
+
+// Logits and gradients are rounded to halves: 2^-9 each.
+TEST(LinearCrossEntropy, equals_the_dense_loss_in_bfloat16) {
+  for (std::int64_t chunk : {7, 64}) compare_with_dense<bfloat16>(23, 57, chunk, 6e-3);
+  compare_with_dense<bfloat16>(23, 1000, 16, 6e-3);
+}
+
+TEST(LinearCrossEntropy, ChunksAreOfAboutTheSameSize) {
+  EXPECT_EQ(loss_rows(0, 768), 0);
+  EXPECT_EQ(loss_rows(700, 768), 700);
+  EXPECT_EQ(loss_rows(768, 768), 768);
+  EXPECT_EQ(loss_rows(769, 768), 448);
+  EXPECT_EQ(loss_rows(2048, 768), 704);
+  EXPECT_EQ(loss_rows(2048, 1024), 1024);
+  EXPECT_EQ(loss_rows(23, 7), 7);
+  EXPECT_EQ(loss_rows(5, 1), 1);
 }
 
 TEST(LinearCrossEntropy, a_large_vocabulary_keeps_its_accuracy_in_float32) {
@@ -157,22 +179,30 @@ TEST(LinearCrossEntropy, a_label_outside_the_vocabulary_makes_the_loss_nan) {
   }
 }
 
-TEST(LinearCrossEntropy, never_holds_more_than_one_chunk_of_logits) {
+template <class T>
+void expect_one_chunk_of_logits(std::size_t tile_bytes) {
   const std::int64_t tokens = 256, vocab = 1000, chunk = 16;
-  Fixture<float> f(vocab, 8, chunk);
+  Fixture<T> f(vocab, 8, chunk);
   SavedTensors saved;
   Context context{f.runtime, saved, Mode::train};
-  const auto hidden = random_tensor<float>(f.runtime, {tokens, 8}, 1);
+  const auto hidden = random_tensor<T>(f.runtime, {tokens, 8}, 1);
   const auto labels = f.ids(some_labels(tokens, vocab));
-  const auto sum = f.runtime.allocate_zero<double>("loss", Shape{1});
-  Tensor<float> d_hidden = f.runtime.allocate<float>("d_hidden", hidden.shape());
+  const auto sum = f.runtime.template allocate_zero<double>("loss", Shape{1});
+  Tensor<T> d_hidden = f.runtime.template allocate<T>("d_hidden", hidden.shape());
   f.runtime.arena().reset_peak();
   const std::size_t before = f.runtime.arena().stats().allocated;
   f.loss.forward_backward(context, hidden, labels, 1.0, sum, d_hidden);
-  const std::size_t logits_bytes = static_cast<std::size_t>(chunk * vocab) * sizeof(float);
+  const std::size_t logits_bytes = static_cast<std::size_t>(chunk * vocab) * sizeof(T);
   const std::size_t row_bytes = static_cast<std::size_t>(tokens) * sizeof(double);
-  EXPECT_LE(f.runtime.arena().stats().allocated_peak - before, logits_bytes + row_bytes + 512);
+  EXPECT_LE(f.runtime.arena().stats().allocated_peak - before, logits_bytes + row_bytes + tile_bytes + 512);
   EXPECT_EQ(f.runtime.arena().stats().allocated, before);
+}
+
+TEST(LinearCrossEntropy, never_holds_more_than_one_chunk_of_logits) {
+  expect_one_chunk_of_logits<float>(0);
+  // On hosts products widen all of their operands, which are small here.
+  expect_one_chunk_of_logits<bfloat16>(runs_on_host ? sizeof(float) * (1000 * 8 + 16 * 8 + 1000 * 16) + 512
+                                                    : 0);
 }
 
 TEST(LinearCrossEntropy, logits_are_the_product_and_shapes_are_checked) {

@@ -7,10 +7,14 @@
 
 namespace deltaport {
 
+/// Rows of logits that exist at one time: at most `chunk_tokens`, and fewer where as many chunks of about the same size do
+/// the same `tokens` (>= 0).
+std::int64_t loss_rows(std::int64_t tokens, std::int64_t chunk_tokens);
+
 /// Output layer and cross-entropy in one: logits = hidden W^T, loss = sum over valid tokens of
 /// log(sum exp(logits)) - logits[label]. Works through chunks of tokens, so that no more than `chunk_tokens`
-/// rows of logits ever exist; gradients are formed in the same pass, in place of the logits. Logits and softmax are
-/// Accumulate<T>, gradients are rounded to T for the products. Rows of losses are summed in double in a fixed
+/// rows of logits ever exist; gradients are formed in the same pass, in place of the logits. Logits and gradients are
+/// rounded to T, from products, and by a softmax, in Accumulate<T>. Rows of losses are summed in double in a fixed
 /// order. Everything is enqueued on the compute stream.
 ///
 /// Labels are on the device and cannot be refused here: a label outside [0, vocab) other than -100 makes the
