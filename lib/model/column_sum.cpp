@@ -31,11 +31,17 @@ struct ColumnStripSum {
 
 template <class A>
 void add_column_sums(Runtime& runtime, std::int64_t rows, std::int64_t columns, const A* partial, A* target) {
-  if (packable(columns, {partial})) {
-    using Sum = PackedColumnSum<A>;
-    for_each_group(runtime.compute(), "deltaport: add column sums", columns / Sum::W, Sum::lanes,
-                   Sum{rows, columns, partial, target});
-    return;
+  using Sum = PackedColumnSum<A>;
+  if (!runs_on_host && columns % Sum::W == 0 && reinterpret_cast<std::uintptr_t>(partial) % 16 == 0) {
+    const auto enqueue = [&](const Sum& sum) {
+      for_each_group(runtime.compute(), "deltaport: add column sums", sum.groups(), Sum::lanes, sum);
+    };
+    if (rows <= 2 * Sum::slab_rows) return enqueue({rows, columns, rows, partial, target, Sum::Sums::add});
+    Sum first{rows, columns, Sum::slab_rows, partial, nullptr, Sum::Sums::write};
+    const auto sums = runtime.allocate<A>("column sums", Shape{first.slabs(), columns});
+    first.sums = sums.data();
+    enqueue(first);
+    return enqueue({first.slabs(), columns, first.slabs(), sums.data(), target, Sum::Sums::add});
   }
   constexpr std::int64_t strip = ColumnStripSum<A>::strip;
   for_each_index(runtime.compute(), "deltaport: add column sums", (columns + strip - 1) / strip,

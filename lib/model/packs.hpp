@@ -21,14 +21,37 @@ struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16) Pack {
 };
 
 template <int W, class T>
-KOKKOS_FORCEINLINE_FUNCTION void load_pack(const T* from, Accumulate<T> (&to)[W]) {
-  const Pack<T, W> raw = *reinterpret_cast<const Pack<T, W>*>(from);
+KOKKOS_FORCEINLINE_FUNCTION void unpack(const Pack<T, W>& raw, Accumulate<T> (&to)[W]) {
   for (int j = 0; j < W; ++j) to[j] = widen(raw.at[j]);
 }
 template <int W, class T>
-KOKKOS_FORCEINLINE_FUNCTION void store_pack(T* to, const Accumulate<T> (&from)[W]) {
+KOKKOS_FORCEINLINE_FUNCTION Pack<T, W> load_raw(const T* from) {
+  return *reinterpret_cast<const Pack<T, W>*>(from);
+}
+template <int W, class T>
+KOKKOS_FORCEINLINE_FUNCTION void load_pack(const T* from, Accumulate<T> (&to)[W]) {
+  unpack(load_raw<W>(from), to);
+}
+/// Rounds to nearest even, two at a time where the device can.
+template <int W, class T>
+KOKKOS_FORCEINLINE_FUNCTION Pack<T, W> round_pack(const Accumulate<T> (&from)[W]) {
   Pack<T, W> raw;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, bfloat16> && W % 2 == 0) {
+    for (int j = 0; j < W; j += 2) {
+      unsigned two;
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(from[j + 1]), "f"(from[j]));
+      memcpy(raw.at + j, &two, sizeof two);
+    }
+    return raw;
+  }
+#endif
   for (int j = 0; j < W; ++j) raw.at[j] = static_cast<T>(from[j]);
+  return raw;
+}
+template <int W, class T>
+KOKKOS_FORCEINLINE_FUNCTION void store_pack(T* to, const Accumulate<T> (&from)[W]) {
+  const Pack<T, W> raw = round_pack<W, T>(from);
 #ifdef __CUDA_ARCH__
   // A plain assignment may be taken apart into stores of single elements.
   using Word =

@@ -18,25 +18,27 @@ inline bool packable_segments(const QkvShape& shape, std::initializer_list<const
          packable(shape.key_dim, pointers, strides) && shape.value_dim % pack_width == 0;
 }
 
-/// The last four inputs of one segment, of which those before the document count as zero.
+/// Tokens whose inputs a lane asks for before it works on the first of them. As many as there are taps, so that in the
+/// unrolled loop what moves from one tap to the next stays in its register.
+inline constexpr int batch = max_taps;
+
+/// The last four inputs of one segment, newest first; those before the document are zero.
 template <class A, int W>
 struct InputWindow {
   A x[max_taps][W] = {};
 
+  /// `position` is that of the new input in its document.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void push(const T* from) {
+  KOKKOS_FORCEINLINE_FUNCTION void push(const Pack<T, W>& from, int position) {
     for (int k = max_taps - 1; k > 0; --k)
       for (int j = 0; j < W; ++j) x[k][j] = x[k - 1][j];
-    load_pack(from, x[0]);
+    unpack(from, x[0]);
+    if (position > 0) return;
+    for (int k = 1; k < max_taps; ++k)
+      for (int j = 0; j < W; ++j) x[k][j] = A(0);
   }
-  /// Taps before the document are left out: position is that of the newest input.
-  KOKKOS_FORCEINLINE_FUNCTION A input(int back, int j, std::int64_t position) const {
-    return position >= back ? x[back][j] : A(0);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION A convolve(const A (&w)[max_taps][W], int j, std::int64_t position) const {
-    return ((w[3][j] * input(3, j, position) + w[2][j] * input(2, j, position)) +
-            w[1][j] * input(1, j, position)) +
-           w[0][j] * x[0][j];
+  KOKKOS_FORCEINLINE_FUNCTION A convolve(const A (&w)[max_taps][W], int j) const {
+    return ((w[3][j] * x[3][j] + w[2][j] * x[2][j]) + w[1][j] * x[1][j]) + w[0][j] * x[0][j];
   }
 };
 
@@ -55,11 +57,12 @@ struct PackedConvolution {
   KOKKOS_FORCEINLINE_FUNCTION void load_taps(std::int64_t channel, A (&w)[max_taps][W]) const {
     for (int k = 0; k < max_taps; ++k) load_pack(taps.tap(k, channel), w[k]);
   }
-  /// The inputs before token t, as far as there are any.
+  /// The inputs before token t that belong to its document.
   KOKKOS_FORCEINLINE_FUNCTION void load_history(std::int64_t t, std::int64_t channel,
                                                 InputWindow<A, W>& window) const {
-    for (std::int64_t back = max_taps - 1; back > 0; --back)
-      if (t >= back) window.push(x + (t - back) * stride + channel);
+    const int position = positions[t];
+    for (int back = max_taps - 1; back > 0; --back)
+      if (position >= back) load_pack(x + (t - back) * stride + channel, window.x[back - 1]);
   }
 };
 
@@ -74,7 +77,7 @@ KOKKOS_FORCEINLINE_FUNCTION P* of_part(P* const (&tensors)[3], int part) {
 template <class T, int W>
 struct PackedConvolveForward {
   using A = Accumulate<T>;
-  static constexpr std::int64_t run = 8;
+  static constexpr std::int64_t run = 16;
   PackedConvolution<T, W> in;
   T* out[3];
   A* rstd;
@@ -86,7 +89,7 @@ struct PackedConvolveForward {
     const std::int64_t segments = segment_count(in.shape), index = group_of(team) % segments;
     const std::int64_t begin = group_of(team) / segments * run;
     if (begin >= in.tokens) return;
-    const std::int64_t end = begin + run < in.tokens ? begin + run : in.tokens;
+    const int count = static_cast<int>(begin + run < in.tokens ? run : in.tokens - begin);
     const Segment part = segment(in.shape, index);
     const int c = lane_of(team, in.lanes) * W;
     const bool inside = c < part.width;
@@ -97,20 +100,36 @@ struct PackedConvolveForward {
       in.load_history(begin, part.channel + c, window);
     }
     const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
-    for (std::int64_t t = begin; t < end; ++t) {
-      if (inside) window.push(in.x + t * in.stride + part.channel + c);
-      const std::int64_t position = in.positions[t];
-      A y[W], mine = 0;
-      for (int j = 0; j < W; ++j) {
-        y[j] = silu(window.convolve(w, j, position));
-        mine += y[j] * y[j];
+    const std::int64_t out_stride = heads * part.width;
+    const T* from = in.x + begin * in.stride + part.channel + c;
+    T* to = of_part(out, part.part) + (begin * heads + part.head) * part.width + c;
+    A* length = rstd + begin * 2 * in.shape.key_heads + index;
+    for (int first = 0; first < count; first += batch) {
+      Pack<T, W> x[batch] = {};
+      int position[batch];
+      for (int i = 0; i < batch; ++i) {
+        if (first + i >= count) break;
+        position[i] = in.positions[begin + first + i];
+        if (inside) x[i] = load_raw<W>(from + i * in.stride);
       }
-      if (part.unit_length) {
-        const A inverse = A(1) / Kokkos::sqrt(group_sum(team, in.lanes, mine) + static_cast<A>(length_eps));
-        for (int j = 0; j < W; ++j) y[j] *= inverse;
-        if (c == 0) rstd[t * 2 * in.shape.key_heads + index] = inverse;
+      for (int i = 0; i < batch; ++i) {
+        if (first + i >= count) break;
+        window.push(x[i], position[i]);
+        A y[W], mine = 0;
+        for (int j = 0; j < W; ++j) {
+          y[j] = silu(window.convolve(w, j));
+          mine += y[j] * y[j];
+        }
+        if (part.unit_length) {
+          const A inverse = A(1) / Kokkos::sqrt(group_sum(team, in.lanes, mine) + static_cast<A>(length_eps));
+          for (int j = 0; j < W; ++j) y[j] *= inverse;
+          if (c == 0) *length = inverse;
+        }
+        if (inside) store_pack(to, y);
+        to += out_stride;
+        length += 2 * in.shape.key_heads;
       }
-      if (inside) store_pack(of_part(out, part.part) + (t * heads + part.head) * part.width + c, y);
+      from += batch * in.stride;
     }
   }
 };
@@ -121,6 +140,7 @@ template <class T, int W>
 struct PackedConvolveBackward {
   using A = Accumulate<T>;
   static constexpr std::int64_t block_tokens = 32;
+  static_assert(block_tokens % batch == 0);
   PackedConvolution<T, W> in;
   const A* rstd;
   const T* dout[3];
@@ -130,21 +150,35 @@ struct PackedConvolveBackward {
 
   std::int64_t blocks() const { return (in.tokens + block_tokens - 1) / block_tokens; }
 
-  /// Gradients of the pre-activations of the last four tokens, newest first, and the tokens' positions; position -1
-  /// stands for a token that reaches nobody.
-  struct Gradients {
-    A d[max_taps][W] = {};
-    std::int64_t position[max_taps] = {-1, -1, -1, -1};
+  /// What one token brings along.
+  struct Token {
+    Pack<T, W> x = {}, dy = {};
+    A inverse = 1;
+    int position = 0;
+  };
+
+  /// Sums of the input gradients of the last four tokens, newest first: a token adds to those of its window.
+  struct Pending {
+    A dx[max_taps][W] = {};
     KOKKOS_FORCEINLINE_FUNCTION void shift() {
-      for (int k = max_taps - 1; k > 0; --k) {
-        position[k] = position[k - 1];
-        for (int j = 0; j < W; ++j) d[k][j] = d[k - 1][j];
-      }
+      for (int k = max_taps - 1; k > 0; --k)
+        for (int j = 0; j < W; ++j) dx[k][j] = dx[k - 1][j];
+      for (int j = 0; j < W; ++j) dx[0][j] = A(0);
     }
-    /// What the token `places` after the oldest one adds to the oldest one's input gradient.
-    KOKKOS_FORCEINLINE_FUNCTION A reached(int places, int j) const {
-      return position[max_taps - 1 - places] >= places ? d[max_taps - 1 - places][j] : A(0);
+    KOKKOS_FORCEINLINE_FUNCTION void add(const A (&w)[max_taps][W], const A (&d)[W], int position) {
+      for (int k = 0; k < max_taps; ++k)
+        if (position >= k)
+          for (int j = 0; j < W; ++j) dx[k][j] += w[k][j] * d[j];
     }
+  };
+
+  /// Where one lane reads and writes: its elements of one head, at the block's first token.
+  struct Lane {
+    bool inside, unit_length;
+    const T *x, *dy;
+    std::int64_t dy_stride;
+    const A* rstd;
+    T* dx;
   };
 
   template <class Team>
@@ -152,70 +186,87 @@ struct PackedConvolveBackward {
     const std::int64_t segments = segment_count(in.shape), index = group_of(team) % segments;
     const std::int64_t block = group_of(team) / segments, begin = block * block_tokens;
     if (begin >= in.tokens) return;
-    const std::int64_t end = begin + block_tokens < in.tokens ? begin + block_tokens : in.tokens;
+    const int count = static_cast<int>(begin + block_tokens < in.tokens ? block_tokens : in.tokens - begin);
     const Segment part = segment(in.shape, index);
     const int c = lane_of(team, in.lanes) * W;
-    const bool inside = c < part.width;
+    const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
+    const Lane lane{c < part.width,
+                    part.unit_length,
+                    in.x + begin * in.stride + part.channel + c,
+                    of_part(dout, part.part) + (begin * heads + part.head) * part.width + c,
+                    heads * part.width,
+                    rstd + begin * 2 * in.shape.key_heads + index,
+                    dx + begin * dx_stride + part.channel + c};
     A w[max_taps][W] = {}, sums[max_taps][W] = {};
     InputWindow<A, W> window;
-    Gradients recent;
-    if (inside) {
+    Pending pending;
+    if (lane.inside) {
       in.load_taps(part.channel + c, w);
       in.load_history(begin, part.channel + c, window);
     }
-    for (std::int64_t t = begin; t < end + max_taps - 1; ++t) {
-      recent.shift();
-      recent.position[0] = -1;
-      // Tokens after the block matter only while they look back into it.
-      if (t < in.tokens && (t < end || in.positions[t] > t - end)) {
-        if (inside) window.push(in.x + t * in.stride + part.channel + c);
-        recent.position[0] = in.positions[t];
-        pre_activation_gradient(team, part, index, t, c, w, window, recent.position[0], recent.d[0]);
-        if (t < end) add_weight_gradient(window, recent, sums);
+    for (int first = 0; first < count; first += batch) {
+      Token tokens[batch];
+      for (int i = 0; i < batch; ++i)
+        if (first + i < count) load(lane, begin, first + i, tokens[i]);
+      for (int i = 0; i < batch; ++i) {
+        if (first + i >= count) break;
+        A d[W];
+        window.push(tokens[i].x, tokens[i].position);
+        pre_activation_gradient(team, lane, tokens[i], w, window, d);
+        for (int k = 0; k < max_taps; ++k)
+          for (int j = 0; j < W; ++j) sums[k][j] += d[j] * window.x[k][j];
+        pending.shift();
+        pending.add(w, d, tokens[i].position);
+        write(lane, first + i - (max_taps - 1), pending);
       }
-      if (inside && t - (max_taps - 1) >= begin) input_gradient(part, t - (max_taps - 1), c, w, recent);
     }
-    if (!inside) return;
+    // Tokens after the block matter only while they look back into it.
+    for (int after = 0; after < max_taps - 1; ++after) {
+      const std::int64_t t = begin + count + after;
+      pending.shift();
+      if (t < in.tokens && in.positions[t] > after) {
+        Token token;
+        load(lane, begin, count + after, token);
+        A d[W];
+        window.push(token.x, token.position);
+        pre_activation_gradient(team, lane, token, w, window, d);
+        pending.add(w, d, token.position);
+      }
+      write(lane, count + after - (max_taps - 1), pending);
+    }
+    if (!lane.inside) return;
     for (int k = 0; k < max_taps; ++k)
       store_pack(partial + (block * max_taps + k) * in.taps.channels + part.channel + c, sums[k]);
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION void load(const Lane& lane, std::int64_t begin, int i, Token& token) const {
+    token.position = in.positions[begin + i];
+    if (lane.unit_length) token.inverse = lane.rstd[i * 2 * in.shape.key_heads];
+    if (!lane.inside) return;
+    token.x = load_raw<W>(lane.x + i * in.stride);
+    token.dy = load_raw<W>(lane.dy + i * lane.dy_stride);
+  }
+
   template <class Team>
-  KOKKOS_FORCEINLINE_FUNCTION void pre_activation_gradient(const Team& team, const Segment& part,
-                                                           std::int64_t index, std::int64_t t, int c,
-                                                           const A (&w)[max_taps][W],
-                                                           const InputWindow<A, W>& window,
-                                                           std::int64_t position, A (&d)[W]) const {
-    const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
-    A dy[W] = {}, unit[W], slope[W], mine = 0;
-    if (c < part.width) load_pack(of_part(dout, part.part) + (t * heads + part.head) * part.width + c, dy);
-    const A inverse = part.unit_length ? rstd[t * 2 * in.shape.key_heads + index] : A(1);
+  KOKKOS_FORCEINLINE_FUNCTION void pre_activation_gradient(const Team& team, const Lane& lane,
+                                                           const Token& token, const A (&w)[max_taps][W],
+                                                           const InputWindow<A, W>& window, A (&d)[W]) const {
+    A dy[W], unit[W], slope[W], mine = 0;
+    unpack(token.dy, dy);
     for (int j = 0; j < W; ++j) {
-      const A pre = window.convolve(w, j, position), s = sigmoid(pre);
-      unit[j] = pre * s * inverse;
+      const A pre = window.convolve(w, j), s = sigmoid(pre);
+      unit[j] = pre * s * token.inverse;
       slope[j] = s * (A(1) + pre * (A(1) - s));
       mine += dy[j] * unit[j];
     }
     // y = s / |s|:  ds = (dy - (dy . y) y) / |s|
-    const A along = part.unit_length ? group_sum(team, in.lanes, mine) : A(0);
-    for (int j = 0; j < W; ++j) d[j] = slope[j] * inverse * (dy[j] - along * unit[j]);
+    const A along = lane.unit_length ? group_sum(team, in.lanes, mine) : A(0);
+    for (int j = 0; j < W; ++j) d[j] = slope[j] * token.inverse * (dy[j] - along * unit[j]);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add_weight_gradient(const InputWindow<A, W>& window,
-                                                       const Gradients& recent,
-                                                       A (&sums)[max_taps][W]) const {
-    for (int k = 0; k < max_taps; ++k)
-      for (int j = 0; j < W; ++j) sums[k][j] += recent.d[0][j] * window.input(k, j, recent.position[0]);
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void input_gradient(const Segment& part, std::int64_t u, int c,
-                                                  const A (&w)[max_taps][W], const Gradients& recent) const {
-    A sum[W];
-    for (int j = 0; j < W; ++j)
-      sum[j] = ((w[0][j] * recent.d[max_taps - 1][j] + w[1][j] * recent.reached(1, j)) +
-                w[2][j] * recent.reached(2, j)) +
-               w[3][j] * recent.reached(3, j);
-    store_pack(dx + u * dx_stride + part.channel + c, sum);
+  /// The oldest pending gradient, that of the block's token i.
+  KOKKOS_FORCEINLINE_FUNCTION void write(const Lane& lane, int i, const Pending& pending) const {
+    if (lane.inside && i >= 0) store_pack(lane.dx + i * dx_stride, pending.dx[max_taps - 1]);
   }
 };
 

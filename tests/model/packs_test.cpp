@@ -33,6 +33,13 @@ Values zeros(std::int64_t count) {
   return Values(static_cast<std::size_t>(count), 0.0f);
 }
 
+void add_sums(std::int64_t rows, std::int64_t columns, const Values& partial, Values& target) {
+  using Sum = PackedColumnSum<float>;
+  const Sum sum{rows, columns, rows, partial.data(), target.data(), Sum::Sums::add};
+  ASSERT_EQ(sum.groups(), columns / Sum::W);
+  run_groups(sum.groups(), Sum::lanes, sum);
+}
+
 TEST(Packs, rms_norm) {
   for (const std::int64_t size : {8, 264, 1024})
     for (const bool residual : {false, true}) {
@@ -64,8 +71,7 @@ TEST(Packs, rms_norm) {
                                            residual ? ds.data() : nullptr, dx.data()});
       const PackedNormWeightShare<float> share{rows, size, in, rstd.data(), dys.data(), partial.data()};
       run_groups(share.groups(), 32, share);
-      run_groups(size / 4, 32,
-                 PackedColumnSum<float>{gradient_blocks(rows), size, partial.data(), dw.data()});
+      add_sums(gradient_blocks(rows), size, partial, dw);
       EXPECT_LE(relative_error(y, host(runtime, want)), tolerance) << size;
       EXPECT_LE(relative_error(dx, host(runtime, want_dx)), tolerance) << size;
       EXPECT_LE(relative_error(dw, host(runtime, norm.weight().gradient())), tolerance) << size;
@@ -191,7 +197,7 @@ TEST(Packs, gated_norm) {
     Values partial = unwritten(backward.blocks() * width);
     backward.partial = partial.data();
     run_groups(backward.blocks(), lanes, backward);
-    run_groups(width / 4, 32, PackedColumnSum<float>{backward.blocks(), width, partial.data(), dws.data()});
+    add_sums(backward.blocks(), width, partial, dws);
     EXPECT_LE(relative_error(y, host(runtime, want.y)), tolerance) << width;
     EXPECT_LE(relative_error(again, host(runtime, want.y)), tolerance) << width;
     EXPECT_LE(relative_error(rstd, host(runtime, want.rstd)), tolerance) << width;
@@ -290,8 +296,8 @@ void rotation_by_packs(const AttentionLayout& layout) {
                                                        ps.data(),  ts.data(),    dqd.data(), dkd.data(),
                                                        dps.data(), query.data(), key.data()};
   run_groups(backward.groups(), lanes, backward);
-  run_groups(hd / 4, 32, PackedColumnSum<float>{blocks * layout.heads, hd, query.data(), dqws.data()});
-  run_groups(hd / 4, 32, PackedColumnSum<float>{blocks * layout.kv_heads, hd, key.data(), dkws.data()});
+  add_sums(blocks * layout.heads, hd, query, dqws);
+  add_sums(blocks * layout.kv_heads, hd, key, dkws);
   const double rounding = is_half<D> ? 0.01 : tolerance;
   EXPECT_LE(relative_error(qs, host(runtime, q)), tolerance);
   EXPECT_LE(relative_error(ks, host(runtime, k)), tolerance);
@@ -375,9 +381,24 @@ TEST(Packs, column_sums_of_many_rows) {
     Values target(8, 1.0f), want(8, 1.0f);
     for (std::int64_t i = 0; i < rows * 8; ++i)
       want[static_cast<std::size_t>(i % 8)] += partial[static_cast<std::size_t>(i)];
-    run_groups(2, 32, PackedColumnSum<float>{rows, 8, partial.data(), target.data()});
+    add_sums(rows, 8, partial, target);
     EXPECT_LE(relative_error(target, want), tolerance) << rows;
   }
+}
+
+TEST(Packs, column_sums_by_slabs) {
+  using Sum = PackedColumnSum<float>;
+  const std::int64_t rows = 100, columns = 12, slab = 48;
+  const Values partial = random_values<float>(rows * columns, 3);
+  Sum first{rows, columns, slab, partial.data(), nullptr, Sum::Sums::write};
+  ASSERT_EQ(first.slabs(), 3);
+  Values sums = unwritten(3 * columns), target(columns, 2.0f), want(columns, 2.0f);
+  first.sums = sums.data();
+  run_groups(first.groups(), Sum::lanes, first);
+  add_sums(3, columns, sums, target);
+  for (std::int64_t i = 0; i < rows * columns; ++i)
+    want[static_cast<std::size_t>(i % columns)] += partial[static_cast<std::size_t>(i)];
+  EXPECT_LE(relative_error(target, want), tolerance);
 }
 
 }  // namespace

@@ -17,10 +17,14 @@ struct bfloat16 {
 
   bfloat16() = default;
   KOKKOS_INLINE_FUNCTION explicit bfloat16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const auto word = Kokkos::bit_cast<std::uint32_t>(value);
     const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
     bits = is_nan ? static_cast<std::uint16_t>((word >> 16) | 0x40u)
                   : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
   KOKKOS_INLINE_FUNCTION explicit operator float() const {
     return Kokkos::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);

@@ -45,10 +45,20 @@ KOKKOS_INLINE_FUNCTION double fast_exp(double x) {
   return Kokkos::exp(x);
 }
 
+/// 1 / x for x >= 1; in float32 within two units in the last place on devices, where a rounded division takes ten
+/// instructions.
+template <class R>
+KOKKOS_INLINE_FUNCTION R fast_reciprocal(R x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(R) == sizeof(float)) return __fdividef(1.0f, x);
+#endif
+  return R(1) / x;
+}
+
 /// 1 / (1 + exp(-x)); 0 where exp(-x) overflows. Free of branches, so that loops vectorise.
 template <class R>
 KOKKOS_INLINE_FUNCTION R sigmoid(R x) {
-  return R(1) / (R(1) + fast_exp(-x));
+  return fast_reciprocal(R(1) + fast_exp(-x));
 }
 
 /// x sigmoid(x)
