@@ -4,7 +4,7 @@
     python tests/golden/qwen3_5.py        the small model of tests/golden/qwen3_5, on a CPU
     python tests/golden/qwen3_5.py --folder FULL --size 0.8b --device cuda        too large to be committed
     python tests/golden/qwen3_5.py --folder TUNED --existing --device cuda        with the model that is there
-    DELTAPORT_GOLDEN_QWEN3_5=FULL build/cuda-sm90/tests/golden/golden_qwen3_5_test
+    GOLDEN_QWEN3_5=FULL build/cuda-sm90/tests/golden/golden_qwen3_5_test
 
 Needs torch, transformers >= 5.17 and safetensors. What is expected comes from their code in float64: in float32 their
 own gradients of A_log and dt_bias are off by 2e-4 at full size. It is printed how far they are off.

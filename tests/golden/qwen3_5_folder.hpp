@@ -11,9 +11,9 @@
 
 namespace deltaport::test {
 
-/// The folder that qwen3_5.py wrote: the small committed one, or what DELTAPORT_GOLDEN_QWEN3_5 names.
+/// The folder that qwen3_5.py wrote: the small committed one, or what GOLDEN_QWEN3_5 names.
 inline std::filesystem::path golden_folder() {
-  const char* const other = std::getenv("DELTAPORT_GOLDEN_QWEN3_5");
+  const char* const other = std::getenv("GOLDEN_QWEN3_5");
   return other != nullptr ? other : DELTAPORT_GOLDEN_DIR "/qwen3_5";
 }
 

@@ -100,9 +100,9 @@ TEST_P(Qwen35, LogitsAndGradientsAreThoseOfTransformers) {
   expect_their_numbers<float>(GetParam(), 1e-5, 1e-4);
 }
 
-// The file's rounding to float32 is what is left.
+// What is left is the file's rounding to float32, and theirs of the rotary frequencies.
 TEST_P(Qwen35, DoubleDiffersByRoundingsOnly) {
-  expect_their_numbers<double>(GetParam(), 1e-6, 1e-6);
+  expect_their_numbers<double>(GetParam(), 1e-6, 2e-6);
 }
 
 // Those that compute in float64 too; `automatic` takes `host` in float32 where there is one.
