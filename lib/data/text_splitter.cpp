@@ -78,7 +78,7 @@ void decompose(std::string_view text, utf8proc_option_t options, std::vector<utf
 }
 
 // Runs of marks sorted by combining class, those of one class as they came. utf8proc_decompose() exchanges
-// neighbours instead, which takes minutes for a run of 100,000.
+// neighbours instead, which takes half a minute for a run of 40,000.
 void order_marks(std::vector<utf8proc_int32_t>& characters) {
   const auto is_mark = [](utf8proc_int32_t c) { return combining_class(c) != 0; };
   const auto before = [](utf8proc_int32_t a, utf8proc_int32_t b) {

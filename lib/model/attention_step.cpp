@@ -65,13 +65,27 @@ struct AttendToState {
     row_for(team, length, [=](const std::int64_t t) { p[t] = Kokkos::exp(p[t] - top); });
     team.team_barrier();
     const A inverse = A(1) / row_sum<A>(team, length, [=](const std::int64_t t) { return p[t]; });
-    T* out = o + team.league_rank() * hd;
-    const std::int64_t tokens = length;
-    const T* value = values + first;
-    row_for(team, hd, [=](const std::int64_t i) {
+    weigh_values(team, length, p, values + first, row, inverse, o + team.league_rank() * hd);
+  }
+
+  /// out = inverse sum over t of p[t] value[t]. Hosts take some channels at a time, so that rows are read as they lie.
+  KOKKOS_FORCEINLINE_FUNCTION void weigh_values(const TeamMember& team, std::int64_t length, const A* p,
+                                                const T* value, std::int64_t row, A inverse, T* out) const {
+    const std::int64_t hd = layout.head_dim;
+    std::int64_t begin = 0;
+    if constexpr (runs_on_host) {
+      constexpr int lanes = 16;
+      for (; begin + lanes <= hd; begin += lanes) {
+        A sum[lanes] = {};
+        for (std::int64_t t = 0; t < length; ++t)
+          for (int lane = 0; lane < lanes; ++lane) sum[lane] += p[t] * widen(value[t * row + begin + lane]);
+        for (int lane = 0; lane < lanes; ++lane) out[begin + lane] = static_cast<T>(sum[lane] * inverse);
+      }
+    }
+    row_for(team, hd - begin, [=](const std::int64_t i) {
       A sum = 0;
-      for (std::int64_t t = 0; t < tokens; ++t) sum += p[t] * widen(value[t * row + i]);
-      out[i] = static_cast<T>(sum * inverse);
+      for (std::int64_t t = 0; t < length; ++t) sum += p[t] * widen(value[t * row + begin + i]);
+      out[begin + i] = static_cast<T>(sum * inverse);
     });
   }
 };

@@ -279,6 +279,24 @@ void HybridLm<T>::validate(const char* what, const DecodeState<T>& state) const 
                      state.layers.size(), " layers, the model ", layers_.size(), "; use make_decode_state()");
 }
 
+namespace {
+
+// Before anything moves, so that a state that is full stays what it was.
+template <class T, class Count>
+void require_room(const char* what, const DecodeState<T>& state, const Count& count) {
+  for (const auto& layer : state.layers) {
+    const auto* attention = std::get_if<AttentionState<T>>(&layer);
+    if (attention == nullptr) continue;
+    for (std::size_t n = 0; n < attention->seen.size(); ++n)
+      DELTAPORT_VALIDATE(attention->seen[n] + count(n) <= attention->capacity(), ShapeError, what,
+                         ": sequence ", n, " has seen ", attention->seen[n],
+                         " tokens and the state has room for ", attention->capacity(), "; ", count(n),
+                         " more do not fit");
+  }
+}
+
+}  // namespace
+
 template <class T>
 Tensor<Accumulate<T>> HybridLm<T>::prefill(Runtime& runtime,
                                            const std::vector<std::vector<std::int32_t>>& tokens,
@@ -286,10 +304,12 @@ Tensor<Accumulate<T>> HybridLm<T>::prefill(Runtime& runtime,
   validate("prefill", state);
   DELTAPORT_VALIDATE(static_cast<std::int64_t>(tokens.size()) == state.sequences, ShapeError,
                      "prefill: tokens for ", tokens.size(), " sequences, the state has ", state.sequences);
+  const std::vector<PrefillChunk> chunks = prefill_chunks(tokens, chunk_tokens);
+  require_room("prefill", state, [&](std::size_t n) { return static_cast<std::int64_t>(tokens[n].size()); });
   SavedTensors nothing;
   Context context{runtime, nothing, Mode::evaluate};
   const auto last = runtime.allocate<T>("prefill hidden", Shape{state.sequences, config_.hidden_size});
-  for (const PrefillChunk& chunk : prefill_chunks(tokens, chunk_tokens)) {
+  for (const PrefillChunk& chunk : chunks) {
     const auto count = static_cast<std::int64_t>(chunk.tokens.size());
     const auto input = from_vector(context.exec(), runtime.arena(), "tokens", Shape{count}, chunk.tokens);
     const Continuation run = make_continuation(runtime, chunk.cu_seqlens, chunk.first);
@@ -318,6 +338,7 @@ Tensor<Accumulate<T>> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int3
   DELTAPORT_VALIDATE(tokens.rank() == 1 && tokens.size() == state.sequences, ShapeError,
                      "step: one token for each of ", state.sequences, " sequences needed, got ",
                      tokens.shape().str());
+  require_room("step", state, [](std::size_t) { return std::int64_t{1}; });
   SavedTensors nothing;
   Context context{runtime, nothing, Mode::evaluate};
   Stream stream{embedding_->forward(context, tokens), {}};

@@ -258,7 +258,7 @@ TEST(TextSplitter, NormalFormsAreThoseOfUtf8proc) {
   }
 }
 
-// Marks in the wrong order throughout: exchanging neighbours would take a quarter of an hour here.
+// Marks in the wrong order throughout: exchanging neighbours would take minutes.
 TEST(TextSplitter, OrdersLongRunsOfMarks) {
   std::string text = "a", below, above;
   for (int i = 0; i < 100000; ++i) {

@@ -248,7 +248,12 @@ TEST(PrefillErrors, SayWhatDoesNotFit) {
   lm.model.prefill(runtime, {{1}, {2, 3, 4, 5}}, 8, fresh);
   const auto pair =
       from_vector(runtime.compute(), runtime.arena(), "tokens", Shape{2}, std::vector<std::int32_t>{1, 1});
-  EXPECT_THROW(lm.model.step(runtime, pair, fresh), ShapeError);  // the second is full, the first is not
+  // The second is full, the first is not. What was refused has changed nothing.
+  const auto& first = std::get<LinearDecodeState<float>>(fresh.layers[0]);
+  const auto before = host(runtime, first.recurrent);
+  EXPECT_THROW(lm.model.step(runtime, pair, fresh), ShapeError);
+  EXPECT_THROW(lm.model.prefill(runtime, {{1, 2}, {3}}, 1, fresh), ShapeError);
+  EXPECT_TRUE(testing::same_bits(host(runtime, first.recurrent), before));
   DecodeState<float> other;
   other.sequences = 2;
   EXPECT_THROW(lm.model.prefill(runtime, {{1}, {2}}, 8, other), ShapeError);
