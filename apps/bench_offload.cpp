@@ -113,19 +113,32 @@ void add_bench_offload(CLI::App& bench, const Invocation& invocation, Action& ac
       "offload",
       "train with offload and without, in turns and in fresh processes: memory, time, stalls, bits");
   auto options = std::make_shared<BenchOffloadOptions>();
-  command->add_option("--pairs", options->pairs, "Pairs of processes, off and on")
+  command
+      ->add_option(
+          "--pairs", options->pairs,
+          "How often to train without and with: each pair is two fresh processes, their order alternating")
       ->capture_default_str()
       ->check(at_least(1));
-  command->add_option("--warmup", options->warmup, "Steps before measuring")
+  command
+      ->add_option(
+          "--warmup", options->warmup,
+          "Steps of each process before measuring: the first learns what moves and fills the pinned pool")
       ->capture_default_str()
       ->check(at_least<std::int64_t>(1));
-  command->add_option("--steps", options->steps, "Steps measured in each process")
+  command->add_option("--steps", options->steps, "Steps measured in each process, after the warm-up")
       ->capture_default_str()
       ->check(at_least<std::int64_t>(1));
-  command->add_option("--json", options->json, "Also write all figures to this file");
+  command->add_option("--json", options->json,
+                      "Also write every pair's figures to this file: memory, times, stalls, bytes, losses");
   command->add_option("--arm", options->arm, "")->group("")->check(CLI::IsMember({"off", "on"}));
   command->add_option("--arm-output", options->arm_output, "")->group("");
-  accept_config(*command);
+  accept_config(
+      *command,
+      "What moves is what the run's own keys offload.* say (deltaport validate --help); offload.enabled is "
+      "set for each\n"
+      "process. Tells allocated and reserved peaks, pinned memory, step times and their ratio, waiting, "
+      "bytes moved.\n"
+      "Exit code 1 when the losses differ in any bit, 2 when nothing moved. Call it without mpirun.");
   command->callback([=, &action] {
     action = [=]() -> int {
       const LoadRequest request = request_of(*command, DataSection::required);

@@ -5,9 +5,10 @@
 
 namespace deltaport::app {
 
-void accept_config(CLI::App& command) {
+void accept_config(CLI::App& command, const std::string& notes) {
   command.allow_extras();
   command.footer(
+      (notes.empty() ? "" : notes + "\n\n") +
       "FILE...               YAML files, merged left to right\n"
       "--section.key=value   override of one key (also: --section.key value, --set section.key=value)\n"
       "DELTAPORT_SECTION__KEY=value in the environment does the same, with less precedence.\n"

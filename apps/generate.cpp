@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -24,6 +25,7 @@ struct Options {
   std::string tokenizer;
   bool special_tokens = false;
   std::int64_t tokens = 200;
+  std::int64_t prefill_chunk = 2048;
   SamplingOptions sampling{.temperature = 0.8};
 };
 
@@ -66,27 +68,24 @@ class Sequence {
     // Models of bytes learnt where documents begin; others are given their prompt as it is.
     if (tokenizer.name() == "byte" || prompt.empty()) ids_.push_back(tokenizer.end_of_document());
     tokenizer.encode(prompt, ids_);
-    prompt_ids_ = ids_.size();
   }
-  std::size_t prompt_ids() const { return prompt_ids_; }
+  const std::vector<std::int32_t>& ids() const { return ids_; }
   const std::string& text() const { return text_; }
-  // Token `position`; a text that has ended repeats its last.
-  std::int32_t at(std::size_t position) const { return ids_[std::min(position, ids_.size() - 1)]; }
-  // True when the token behind `position` is not known yet.
-  bool wants(std::size_t position) const { return !ended_ && position + 1 == ids_.size(); }
   bool ended() const { return ended_; }
+  // What was drawn, an end of the document included.
+  std::int64_t drawn() const { return drawn_; }
 
   // Draws the next token; returns its bytes.
   std::string draw(std::vector<double> logits, const Options& options, std::uint64_t number) {
     logits.resize(static_cast<std::size_t>(tokenizer_.vocab_size()));
-    const std::size_t drawn = ids_.size() - prompt_ids_;
-    const std::int32_t token = sample_token(logits, options.sampling, number, drawn);
+    const std::int32_t token =
+        sample_token(logits, options.sampling, number, static_cast<std::uint64_t>(drawn_++));
     std::string bytes;
     if (token != tokenizer_.end_of_document()) {
       tokenizer_.append_bytes(token, bytes);
       ids_.push_back(token);
     }
-    ended_ = token == tokenizer_.end_of_document() || drawn + 1 == static_cast<std::size_t>(options.tokens);
+    ended_ = token == tokenizer_.end_of_document() || drawn_ == options.tokens;
     text_ += bytes;
     return bytes;
   }
@@ -94,7 +93,7 @@ class Sequence {
  private:
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> ids_;
-  std::size_t prompt_ids_ = 0;
+  std::int64_t drawn_ = 0;
   std::string text_;
   bool ended_ = false;
 };
@@ -104,8 +103,25 @@ void show(const std::string& bytes) {
   std::fflush(stdout);
 }
 
-// All texts in step, one token of each at a time: what one of them draws does not depend on the others. A
-// single one is shown as it grows, several when all have ended.
+// How long one part of the work took, and for how many tokens.
+class Stopwatch {
+ public:
+  std::string rate(std::int64_t tokens) {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    begin_ = now;
+    char text[96];
+    std::snprintf(text, sizeof text, "%lld token%s in %.3f s, %.1f tokens/s", static_cast<long long>(tokens),
+                  tokens == 1 ? "" : "s", seconds, static_cast<double>(tokens) / std::max(seconds, 1e-9));
+    return text;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// All prompts at once, then one token of each text at a time, each at its own position: what one of them draws does not
+// depend on the others. A single one is shown as it grows, several when all have ended.
 template <class T>
 void write_texts(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
                  const Tokenizer& tokenizer) {
@@ -115,36 +131,46 @@ void write_texts(const Options& options, const RunConfig& config, const std::fil
   load_weights(runtime, checkpoint, Verify::sizes, model.parameters());
 
   std::vector<Sequence> texts;
-  std::size_t longest = 0;
+  std::vector<std::vector<std::int32_t>> prompts;
+  std::int64_t longest = 0, prompt_tokens = 0;
   for (const std::string& prompt : options.prompts) {
-    texts.emplace_back(tokenizer, prompt);
-    longest = std::max(longest, texts.back().prompt_ids());
+    prompts.push_back(texts.emplace_back(tokenizer, prompt).ids());
+    const auto length = static_cast<std::int64_t>(prompts.back().size());
+    longest = std::max(longest, length);
+    prompt_tokens += length;
   }
   const auto count = static_cast<std::int64_t>(texts.size());
-  auto state = model.make_decode_state(runtime, count, static_cast<std::int64_t>(longest) + options.tokens);
+  auto state = model.make_decode_state(runtime, count, longest + options.tokens);
   const bool single = texts.size() == 1;
   if (single) show(texts[0].text());
-  const auto all_ended = [&] {
-    return std::all_of(texts.begin(), texts.end(), [](const Sequence& t) { return t.ended(); });
-  };
-  for (std::size_t position = 0; !all_ended(); ++position) {
-    std::vector<std::int32_t> tokens;
-    for (const Sequence& text : texts) tokens.push_back(text.at(position));
-    const auto input =
-        from_vector<std::int32_t>(runtime.compute(), runtime.arena(), "tokens", Shape{count}, tokens);
-    const auto logits = model.step(runtime, input, state);
+  const auto draw = [&](const Tensor<Accumulate<T>>& logits) {
     for (std::int64_t i = 0; i < count; ++i) {
       Sequence& text = texts[static_cast<std::size_t>(i)];
-      if (!text.wants(position)) continue;
+      if (text.ended()) continue;
       const auto row = to_vector(runtime.compute(), logits.rows(i, i + 1));
       const std::string bytes = text.draw({row.begin(), row.end()}, options, static_cast<std::uint64_t>(i));
       if (single) show(bytes);
     }
+  };
+  Stopwatch watch;
+  draw(model.prefill(runtime, prompts, std::min(options.prefill_chunk, prompt_tokens), state));
+  const std::string prefill = watch.rate(prompt_tokens);
+  while (!std::all_of(texts.begin(), texts.end(), [](const Sequence& t) { return t.ended(); })) {
+    std::vector<std::int32_t> tokens;  // a text that has ended repeats its last
+    for (const Sequence& text : texts) tokens.push_back(text.ids().back());
+    const auto input =
+        from_vector<std::int32_t>(runtime.compute(), runtime.arena(), "tokens", Shape{count}, tokens);
+    draw(model.step(runtime, input, state));
   }
+  std::int64_t stepped = -count;  // the first token of each came with its prompt
+  for (const Sequence& text : texts) stepped += text.drawn();
+  const std::string decode = watch.rate(stepped);
   if (!single)
     for (const Sequence& text : texts) show(text.text() + "\n" + (&text == &texts.back() ? "" : "----\n"));
   else
     show("\n");
+  std::fprintf(stderr, "prefill: %s\n", prefill.c_str());
+  if (stepped > 0) std::fprintf(stderr, "decode: %s\n", decode.c_str());
 }
 
 int generate(const Options& options) {
@@ -168,7 +194,7 @@ int generate(const Options& options) {
 }  // namespace
 
 void add_generate(CLI::App& parent, const Invocation& invocation, Action& action) {
-  auto* command = parent.add_subcommand("generate", "sample text from a checkpoint, token by token");
+  auto* command = parent.add_subcommand("generate", "sample text from a checkpoint");
   auto options = std::make_shared<Options>();
   command->add_option("path", options->path, "Run folder, folder of checkpoints, or one checkpoint")
       ->required();
@@ -183,6 +209,12 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
   command->add_option("--tokens", options->tokens, "Most tokens to add; ends earlier with the document")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  command
+      ->add_option(
+          "--prefill-chunk", options->prefill_chunk,
+          "Tokens of the prompts that go through the model at once: more are faster and take more memory")
+      ->capture_default_str()
+      ->check(at_least(std::int64_t{1}));
   command->add_option("--temperature", options->sampling.temperature, "0 takes the most likely token")
       ->capture_default_str();
   command->add_option("--top-k", options->sampling.top_k, "Keep the k most likely tokens (0: all)")

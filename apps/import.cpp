@@ -31,6 +31,11 @@ int import(const Options& options) {
     std::printf("  %lld tensors of %s left out; export --mode merge keeps the base's\n",
                 static_cast<long long>(count), group.c_str());
   for (const std::string& note : s.notes) std::printf("  %s\n", note.c_str());
+  for (const std::string& warning : s.warnings)
+    std::fprintf(stderr, "deltaport: warning: %s\n", warning.c_str());
+  if (!s.warnings.empty())
+    std::fprintf(stderr,
+                 "deltaport: warning: they are kept as they are; no model can be trained on from them\n");
   std::printf("to train on from it: deltaport train %s/model.yaml RUN.yaml\n", options.output.c_str());
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "checkpoint/hugging_face_folder.hpp"
 #include "checkpoint/kept_files.hpp"
+#include "checkpoint/non_finite.hpp"
 #include "checkpoint/publish.hpp"
 #include "checkpoint/state_json.hpp"
 #include "deltaport/checkpoint/hugging_face.hpp"
@@ -79,13 +80,16 @@ ImportSummary import_hugging_face(const std::filesystem::path& folder, const std
   contents.manifest.config_xxh3_128 = files::hash_text(state.config_yaml);
   SafetensorsWriter writer;
   ImportSummary summary;
+  std::map<std::string, NonFinite> not_finite;  // filled when the file is written
   for (const ParameterInfo& info : infos) {
     const ShardSet::Found tensor = *source.find(info.name);
     contents.manifest.tensors[info.name] = {
         tensor.entry->dtype, tensor.entry->shape, {{file, 0, info.shape.size()}}};
+    NonFinite& found = not_finite[tensor.entry->name];
     writer.add(info.name, tensor.entry->dtype, tensor.entry->shape,
-               [tensor](std::uint64_t first_byte, std::uint64_t bytes, void* to) {
+               [tensor, &found](std::uint64_t first_byte, std::uint64_t bytes, void* to) {
                  tensor.reader->read_bytes(*tensor.entry, first_byte, bytes, to);
+                 found += count_non_finite(tensor.entry->dtype, static_cast<const std::byte*>(to), bytes);
                });
     summary.parameters += info.shape.size();
   }
@@ -107,6 +111,8 @@ ImportSummary import_hugging_face(const std::filesystem::path& folder, const std
   summary.bytes = saved.bytes;
   summary.ignored = source.others();
   summary.notes = saved.warnings;
+  for (const auto& [name, count] : not_finite)
+    if (count.any()) summary.warnings.push_back(concat(name, ": ", count.str()));
   if (source.has_tied_copy())
     summary.notes.emplace_back("lm_head.weight repeats the tied embedding; it is kept once");
   return summary;

@@ -220,9 +220,27 @@ class Reader {
       for (const char* flag : {"lstrip", "rstrip", "single_word"}) only(each, "added_tokens", flag, false);
       AddedToken token{each["content"].get<std::string>(), each["id"].get<std::int32_t>(),
                        each.value("special", false), each.value("normalized", false)};
+      check_id(token);
       slot(token.id) = token.text;
       file_.added.push_back(std::move(token));
     }
+  }
+
+  /// One id for one token: an added token may stand in the vocabulary too, but then with this id.
+  void check_id(const AddedToken& token) {
+    const auto known = ids_.emplace(token.text, token.id).first;
+    if (known->second != token.id)
+      problem(
+          concat("added_tokens: \"", token.text, "\" has id ", token.id, ", but also id ", known->second));
+    const std::string& taken = slot(token.id);
+    if (known->second == token.id && !taken.empty() && taken != token.text && !in_vocabulary(token))
+      problem(concat("added_tokens: \"", token.text, "\" has id ", token.id, ", which is that of \"", taken,
+                     "\""));
+  }
+  /// Where letters stand for bytes, the vocabulary's entry need not look like its text.
+  bool in_vocabulary(const AddedToken& token) const {
+    const auto entry = top_["model"]["vocab"].find(token.text);
+    return entry != top_["model"]["vocab"].end() && *entry == token.id;
   }
 
   std::string& slot(std::int32_t id) {

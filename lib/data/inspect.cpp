@@ -19,6 +19,25 @@ namespace {
 
 constexpr std::int64_t shown_tokens = 200;  // of each decoded document
 
+/// Whether data was prepared with this file, with any of the options that its hash covers.
+bool made_by(const TokenFileMetadata& metadata, const Tokenizer& tokenizer, const std::string& path) {
+  if (metadata.tokenizer_hash == tokenizer.hash()) return true;
+  if (metadata.tokenizer != tokenizer.name()) return false;
+  TokenizerFile file{.path = path};
+  const auto end = static_cast<std::int32_t>(metadata.end_of_document);
+  if (end != tokenizer.end_of_document())
+    file.end_of_document = tokenizer.decode(std::vector<std::int32_t>{end});
+  for (const SpecialTokens special : {SpecialTokens::as_text, SpecialTokens::recognised}) {
+    file.special_tokens = special;
+    try {
+      if (make_tokenizer(file)->hash() == metadata.tokenizer_hash) return true;
+    } catch (const DataError&) {  // it has no such end of document
+      return false;
+    }
+  }
+  return false;
+}
+
 /// Everything that both forms of output show.
 struct Inspection {
   explicit Inspection(const InspectOptions& o)
@@ -31,6 +50,8 @@ struct Inspection {
                        o.tokenizer, ": has ", tokenizer ? tokenizer->vocab_size() : 0, " ids, but ", o.prefix,
                        " was prepared with ", metadata ? metadata->vocab_size : 0);
     check_metadata();
+    if (metadata && !o.tokenizer.empty())
+      prepared_with_tokenizer = made_by(*metadata, *tokenizer, o.tokenizer);
   }
 
   void check_metadata() const;
@@ -57,6 +78,7 @@ struct Inspection {
   std::optional<TokenFileMetadata> metadata;
   LengthHistogram histogram;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<bool> prepared_with_tokenizer;  // whether the side-car names the file of --tokenizer
 };
 
 void Inspection::check_metadata() const {
@@ -90,6 +112,9 @@ void print_header(const Inspection& i, std::ostream& out) {
         << "\n";
   else
     out << "  no side-car (.meta.json): tokenizer unknown\n";
+  if (i.prepared_with_tokenizer == false)
+    out << "  warning     prepared with another tokenizer than " << i.options.tokenizer
+        << " (the side-car has its hash): text below may be wrong\n";
 }
 
 void print_histogram(const LengthHistogram& h, std::ostream& out) {
@@ -129,6 +154,9 @@ std::string inspect_as_json(const InspectOptions& options) {
   json["bin_bytes"] = i.file.bin_bytes().size();
   json["idx_bytes"] = i.file.idx_bytes().size();
   json["meta"] = i.metadata ? nlohmann::ordered_json::parse(to_json(*i.metadata)) : nlohmann::ordered_json();
+  json["prepared_with_tokenizer"] = i.prepared_with_tokenizer
+                                        ? nlohmann::ordered_json(*i.prepared_with_tokenizer)
+                                        : nlohmann::ordered_json();
   json["verified"] = options.verify == Verify::yes;
   json["lengths"] = {
       {"shortest", i.histogram.shortest}, {"longest", i.histogram.longest}, {"mean", i.histogram.mean}};

@@ -2,6 +2,7 @@
 #include "deltaport/model/attention_mixer.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "deltaport/core/gemm.hpp"
 #include "model/attention_core.hpp"
@@ -66,8 +67,7 @@ AttentionMixer<T>::AttentionMixer(ParameterSet<T>& parameters, const std::string
 
 template <class T>
 typename AttentionMixer<T>::Projected AttentionMixer<T>::project(Runtime& runtime, const Tensor<T>& x,
-                                                                 const std::int32_t* positions,
-                                                                 std::int64_t position_offset) const {
+                                                                 const std::int32_t* positions) const {
   DELTAPORT_VALIDATE(x.rank() == 2 && x.extent(1) == hidden_, ShapeError, prefix_, ": x must be [T, ",
                      hidden_, "], got ", x.shape().str());
   const std::int64_t tokens = x.extent(0), width = projected_width();
@@ -78,7 +78,7 @@ typename AttentionMixer<T>::Projected AttentionMixer<T>::project(Runtime& runtim
   p.k = runtime.allocate<T>("attention k", Shape{tokens, kv_heads_, head_dim_});
   linear_forward<T>(runtime, tokens, hidden_, width, x.data(), hidden_, qkv_.value().data(),
                     p.projections.data(), width);
-  rotation_table<T>(runtime, tokens, rotary_dim_, rope_theta_, positions, position_offset, p.table.data());
+  rotation_table<T>(runtime, tokens, rotary_dim_, rope_theta_, positions, 0, p.table.data());
   norm_and_rotate<T>(runtime, tokens, {heads_, kv_heads_, head_dim_, rotary_dim_},
                      {q_norm_.value().data(), k_norm_.value().data(), eps_}, p.projections.data(),
                      p.table.data(), p.q.data(), p.k.data());
@@ -115,7 +115,7 @@ Tensor<T> AttentionMixer<T>::forward(Context& context, const Tensor<T>& x, const
                      sequences.positions.size(), " tokens but x is ", x.shape().str());
   const std::int64_t tokens = x.extent(0);
   const AttentionLayout layout{heads_, kv_heads_, head_dim_, rotary_dim_};
-  const Projected p = project(runtime, x, sequences.positions.data(), 0);
+  const Projected p = project(runtime, x, sequences.positions.data());
   const auto o = runtime.allocate<T>("attention core output", Shape{tokens, heads_, head_dim_});
   const auto logsumexp = runtime.allocate<Accumulate<T>>("attention logsumexp", Shape{heads_, tokens});
   core_->forward(runtime, core_shape(tokens, layout), sequences, p.q.data(), p.k.data(),
@@ -184,13 +184,51 @@ Tensor<T> AttentionMixer<T>::backward(Context& context, const Tensor<T>& dy,
   return dx;
 }
 
+namespace {
+
+struct AddOne {
+  std::int32_t* lengths;
+  KOKKOS_FUNCTION void operator()(std::int64_t n) const { ++lengths[n]; }
+};
+
+struct AddLengths {
+  const std::int32_t* cu_seqlens;
+  std::int32_t* lengths;
+  KOKKOS_FUNCTION void operator()(std::int64_t m) const { lengths[m] += cu_seqlens[m + 1] - cu_seqlens[m]; }
+};
+
+struct DocumentPosition {
+  const std::int32_t* positions;
+  const std::int32_t* sequence_of;
+  const std::int32_t* lengths;
+  std::int32_t* result;
+  KOKKOS_FUNCTION void operator()(std::int64_t t) const {
+    result[t] = positions[t] + lengths[sequence_of[t]];
+  }
+};
+
+template <class T>
+void require_room(const std::string& prefix, const AttentionState<T>& state, std::int64_t n,
+                  std::int64_t tokens) {
+  const std::int64_t seen = state.seen[static_cast<std::size_t>(n)];
+  DELTAPORT_VALIDATE(seen + tokens <= state.capacity(), ShapeError, prefix,
+                     ": the attention state of sequence ", n, " has seen ", seen, " of ", state.capacity(),
+                     " tokens, ", tokens, " more do not fit; make it larger");
+}
+
+}  // namespace
+
 template <class T>
 AttentionState<T> AttentionMixer<T>::make_state(Runtime& runtime, std::int64_t sequences,
                                                 std::int64_t capacity) const {
+  DELTAPORT_VALIDATE(capacity <= std::numeric_limits<std::int32_t>::max(), ShapeError, prefix_,
+                     ": a capacity of ", capacity, " tokens does not fit 32 bits");
   AttentionState<T> state;
   const Shape shape{sequences, capacity, kv_heads_, head_dim_};
   state.keys = runtime.allocate_zero<T>("attention state keys", shape);
   state.values = runtime.allocate_zero<T>("attention state values", shape);
+  state.lengths = runtime.allocate_zero<std::int32_t>("attention state lengths", Shape{sequences});
+  state.seen.assign(static_cast<std::size_t>(sequences), 0);
   return state;
 }
 
@@ -199,13 +237,48 @@ Tensor<T> AttentionMixer<T>::step(Runtime& runtime, const Tensor<T>& x, Attentio
   WorkScope scope(runtime, Work::attention, "deltaport: attention step");
   DELTAPORT_VALIDATE(state.keys.rank() == 4 && state.sequences() == x.extent(0), ShapeError, prefix_,
                      ": the state's keys are ", state.keys.shape().str(), " but x is ", x.shape().str());
-  DELTAPORT_VALIDATE(state.length < state.capacity(), ShapeError, prefix_, ": the attention state is full (",
-                     state.capacity(), " tokens); make it larger");
-  const Projected p = project(runtime, x, nullptr, state.length);
-  const auto o = runtime.allocate<T>("attention core output", Shape{x.extent(0), heads_, head_dim_});
-  attend_to_state<T>(runtime, {heads_, kv_heads_, head_dim_, rotary_dim_}, state, p.projections.data(),
-                     p.q.data(), p.k.data(), o.data());
-  ++state.length;
+  const std::int64_t count = x.extent(0);
+  for (std::int64_t n = 0; n < count; ++n) require_room(prefix_, state, n, 1);
+  const AttentionLayout layout{heads_, kv_heads_, head_dim_, rotary_dim_};
+  const Projected p = project(runtime, x, state.lengths.data());
+  const auto o = runtime.allocate<T>("attention core output", Shape{count, heads_, head_dim_});
+  append_to_state<T>(runtime, layout, state, count, nullptr, state.lengths.data(), p.projections.data(),
+                     p.k.data());
+  attend_to_state<T>(runtime, layout, state, p.q.data(), o.data());
+  for_each_index(runtime.compute(), "deltaport: attention lengths", count, AddOne{state.lengths.data()});
+  for (std::int64_t& seen : state.seen) ++seen;
+  return gate_and_project(runtime, p.projections, o);
+}
+
+template <class T>
+Tensor<T> AttentionMixer<T>::prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
+                                     AttentionState<T>& state) const {
+  WorkScope scope(runtime, Work::attention, "deltaport: attention prefill");
+  const std::int64_t tokens = x.extent(0), count = run.count();
+  check_continuation(prefix_, run, tokens, state.sequences());
+  for (std::int64_t m = 0; m < count; ++m) require_room(prefix_, state, run.first + m, run.length(m));
+  const AttentionLayout layout{heads_, kv_heads_, head_dim_, rotary_dim_};
+  AttentionState<T> part;  // the run's sequences
+  part.keys = state.keys.rows(run.first, run.first + count);
+  part.values = state.values.rows(run.first, run.first + count);
+  part.lengths = state.lengths.rows(run.first, run.first + count);
+  const std::int32_t* sequence_of = run.sequences.sequence_of.data();
+  const auto positions = runtime.allocate<std::int32_t>("attention positions", Shape{tokens});
+  for_each_index(
+      runtime.compute(), "deltaport: attention positions", tokens,
+      DocumentPosition{run.sequences.positions.data(), sequence_of, part.lengths.data(), positions.data()});
+  const Projected p = project(runtime, x, positions.data());
+  append_to_state<T>(runtime, layout, part, tokens, sequence_of, positions.data(), p.projections.data(),
+                     p.k.data());
+  const auto o = runtime.allocate<T>("attention core output", Shape{tokens, heads_, head_dim_});
+  AttentionShape shape = core_shape(tokens, layout);
+  shape.value_stride = kv_heads_ * head_dim_;
+  attention_cached<T>(runtime, shape, run.sequences, part.lengths.data(), state.capacity(), p.q.data(),
+                      part.keys.data(), part.values.data(), o.data());
+  for_each_index(runtime.compute(), "deltaport: attention lengths", count,
+                 AddLengths{run.sequences.cu_seqlens.data(), part.lengths.data()});
+  for (std::int64_t m = 0; m < count; ++m)
+    state.seen[static_cast<std::size_t>(run.first + m)] += run.length(m);
   return gate_and_project(runtime, p.projections, o);
 }
 

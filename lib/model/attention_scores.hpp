@@ -100,6 +100,8 @@ KOKKOS_FORCEINLINE_FUNCTION void shifted_exp(const TeamMember& team, std::int64_
 /// What one team works on: a tile of one document and one head. Valid when rows > 0.
 struct AttentionTask {
   std::int64_t head = 0, start = 0, rows = 0, document_begin = 0, document_end = 0;
+  std::int64_t position = 0;   ///< of the tile's first query in its document
+  std::int64_t first_key = 0;  ///< row of the document's first key
 };
 
 /// Pointers that find a task from a league rank.
@@ -118,6 +120,8 @@ struct AttentionTaskList {
     found.start = start;
     found.document_begin = cu_seqlens[n];
     found.document_end = cu_seqlens[n + 1];
+    found.position = start - found.document_begin;
+    found.first_key = found.document_begin;
     const std::int64_t left = found.document_end - start;
     found.rows = left < attention_tile ? left : attention_tile;
     return found;

@@ -133,6 +133,19 @@ Tensor<T> Gdn2Mixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections
   return recurrence::gdn2_step(runtime, inputs, state);
 }
 
+template <class T>
+Tensor<T> Gdn2Mixer<T>::core_prefill(Context& context, const Tensor<T>& projections,
+                                     const QkvConvResult<T>& qkv, const Sequences& sequences,
+                                     const Tensor<Accumulate<T>>& state) {
+  auto inputs = core_inputs(context.runtime, projections, qkv, sequences);
+  inputs.initial_state = state;
+  recurrence::Options options = this->options(context);
+  options.output_final_state = true;
+  const auto result = recurrence::gdn2_forward(context.runtime, inputs, options);
+  copy(context.exec(), state, result.final_state);
+  return result.o;
+}
+
 template class Gdn2Mixer<bfloat16>;
 template class Gdn2Mixer<float>;
 template class Gdn2Mixer<double>;

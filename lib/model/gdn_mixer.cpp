@@ -104,6 +104,19 @@ Tensor<T> GdnMixer<T>::core_step(Runtime& runtime, const Tensor<T>& projections,
   return recurrence::gdn_step(runtime, inputs, state);
 }
 
+template <class T>
+Tensor<T> GdnMixer<T>::core_prefill(Context& context, const Tensor<T>& projections,
+                                    const QkvConvResult<T>& qkv, const Sequences& sequences,
+                                    const Tensor<Accumulate<T>>& state) {
+  auto inputs = core_inputs(context.runtime, projections, qkv, sequences);
+  inputs.initial_state = state;
+  recurrence::Options options = this->options(context);
+  options.output_final_state = true;
+  const auto result = recurrence::gdn_forward(context.runtime, inputs, options);
+  copy(context.exec(), state, result.final_state);
+  return result.o;
+}
+
 template class GdnMixer<bfloat16>;
 template class GdnMixer<float>;
 template class GdnMixer<double>;

@@ -2,6 +2,7 @@
 #include "deltaport/model/hybrid_lm.hpp"
 
 #include "deltaport/core/segments.hpp"
+#include "model/prefill_chunks.hpp"
 
 namespace deltaport {
 
@@ -273,13 +274,71 @@ DecodeState<T> HybridLm<T>::make_decode_state(Runtime& runtime, std::int64_t seq
 }
 
 template <class T>
+void HybridLm<T>::validate(const char* what, const DecodeState<T>& state) const {
+  DELTAPORT_VALIDATE(state.layers.size() == layers_.size(), ShapeError, what, ": the state has ",
+                     state.layers.size(), " layers, the model ", layers_.size(), "; use make_decode_state()");
+}
+
+namespace {
+
+// Before anything moves, so that a state that is full stays what it was.
+template <class T, class Count>
+void require_room(const char* what, const DecodeState<T>& state, const Count& count) {
+  for (const auto& layer : state.layers) {
+    const auto* attention = std::get_if<AttentionState<T>>(&layer);
+    if (attention == nullptr) continue;
+    for (std::size_t n = 0; n < attention->seen.size(); ++n)
+      DELTAPORT_VALIDATE(attention->seen[n] + count(n) <= attention->capacity(), ShapeError, what,
+                         ": sequence ", n, " has seen ", attention->seen[n],
+                         " tokens and the state has room for ", attention->capacity(), "; ", count(n),
+                         " more do not fit");
+  }
+}
+
+}  // namespace
+
+template <class T>
+Tensor<Accumulate<T>> HybridLm<T>::prefill(Runtime& runtime,
+                                           const std::vector<std::vector<std::int32_t>>& tokens,
+                                           std::int64_t chunk_tokens, DecodeState<T>& state) {
+  validate("prefill", state);
+  DELTAPORT_VALIDATE(static_cast<std::int64_t>(tokens.size()) == state.sequences, ShapeError,
+                     "prefill: tokens for ", tokens.size(), " sequences, the state has ", state.sequences);
+  const std::vector<PrefillChunk> chunks = prefill_chunks(tokens, chunk_tokens);
+  require_room("prefill", state, [&](std::size_t n) { return static_cast<std::int64_t>(tokens[n].size()); });
+  SavedTensors nothing;
+  Context context{runtime, nothing, Mode::evaluate};
+  const auto last = runtime.allocate<T>("prefill hidden", Shape{state.sequences, config_.hidden_size});
+  for (const PrefillChunk& chunk : chunks) {
+    const auto count = static_cast<std::int64_t>(chunk.tokens.size());
+    const auto input = from_vector(context.exec(), runtime.arena(), "tokens", Shape{count}, chunk.tokens);
+    const Continuation run = make_continuation(runtime, chunk.cu_seqlens, chunk.first);
+    Stream stream{embedding_->forward(context, input), {}};
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      stream = layer_forward(context, i, std::move(stream), [&](const Tensor<T>& x) {
+        const Layer& layer = layers_[i];
+        return layer.linear
+                   ? layer.linear->prefill(runtime, x, run, std::get<LinearDecodeState<T>>(state.layers[i]))
+                   : layer.attention->prefill(runtime, x, run, std::get<AttentionState<T>>(state.layers[i]));
+      });
+    const Tensor<T> hidden = norm_forward(context, *final_norm_, stream);
+    // Of a sequence in several chunks the last one's row stays.
+    for (std::int64_t m = 0; m < run.count(); ++m) {
+      const std::int64_t end = run.cu_seqlens[static_cast<std::size_t>(m) + 1];
+      copy(context.exec(), last.rows(run.first + m, run.first + m + 1), hidden.rows(end - 1, end));
+    }
+  }
+  return head_->logits(runtime, last);
+}
+
+template <class T>
 Tensor<Accumulate<T>> HybridLm<T>::step(Runtime& runtime, const Tensor<std::int32_t>& tokens,
                                         DecodeState<T>& state) {
-  DELTAPORT_VALIDATE(state.layers.size() == layers_.size(), ShapeError, "step: the state has ",
-                     state.layers.size(), " layers, the model ", layers_.size(), "; use make_decode_state()");
+  validate("step", state);
   DELTAPORT_VALIDATE(tokens.rank() == 1 && tokens.size() == state.sequences, ShapeError,
                      "step: one token for each of ", state.sequences, " sequences needed, got ",
                      tokens.shape().str());
+  require_room("step", state, [](std::size_t) { return std::int64_t{1}; });
   SavedTensors nothing;
   Context context{runtime, nothing, Mode::evaluate};
   Stream stream{embedding_->forward(context, tokens), {}};

@@ -185,6 +185,25 @@ Tensor<T> LinearMixer<T>::step(Runtime& runtime, const Tensor<T>& x, const Linea
   return project_out(runtime, gated_norm_forward(runtime, o, z(projections), norm_.master(), eps_).y);
 }
 
+template <class T>
+Tensor<T> LinearMixer<T>::prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
+                                  const LinearDecodeState<T>& state) {
+  validate("x", x);
+  check_continuation(prefix_, run, x.extent(0), state.conv.extent(0));
+  const std::int64_t first = run.first, last = run.first + run.count();
+  SavedTensors nothing;
+  Context context{runtime, nothing, Mode::evaluate};
+  const Tensor<T> projections = project(runtime, x);
+  Tensor<T> o;
+  {
+    const QkvConvResult<T> inputs = qkv_conv_prefill(runtime, shape_, qkv(projections), conv_.value(),
+                                                     run.sequences, state.conv.rows(first, last));
+    o = core_prefill(context, projections, inputs, run.sequences, state.recurrent.rows(first, last))
+            .reshape(Shape{x.extent(0), shape_.value_heads, shape_.value_dim});
+  }
+  return project_out(runtime, gated_norm_forward(runtime, o, z(projections), norm_.master(), eps_).y);
+}
+
 template class LinearMixer<bfloat16>;
 template class LinearMixer<float>;
 template class LinearMixer<double>;

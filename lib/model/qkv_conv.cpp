@@ -152,6 +152,64 @@ struct ConvolveWindow {
   }
 };
 
+// The tokens before each run by distance, a row of channels each.
+template <class T>
+struct GatherHistory {
+  std::int64_t channels, width;
+  const T* state;
+  T* history;  // [M, max_taps - 1, channels], nearest token first
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t rows = qkv::max_taps - 1, c = i % channels, j = i / channels % rows;
+    const std::int64_t m = i / channels / rows;
+    history[i] = j + 1 < width ? state[(m * channels + c) * (width - 1) + width - 2 - j] : T{};
+  }
+};
+
+// The first tokens of each run again, which reach back beyond it.
+template <class T>
+struct ConvolveFirst {
+  QkvShape shape;
+  qkv::TapTable<T> taps;
+  const T* x;
+  std::int64_t stride;
+  const std::int32_t* cu_seqlens;
+  const T* history;
+  T* out[3];
+  Accumulate<T>* rstd;
+
+  DELTAPORT_HOST_SIMD KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
+    constexpr std::int64_t rows = qkv::max_taps - 1;
+    const std::int64_t segments = qkv::segment_count(shape), index = team.league_rank() % segments;
+    const std::int64_t j = team.league_rank() / segments % rows, m = team.league_rank() / segments / rows;
+    const std::int64_t t = cu_seqlens[m] + j;
+    if (t >= cu_seqlens[m + 1]) return;
+    const qkv::Segment part = qkv::segment(shape, index);
+    qkv::Window<T> in;
+    for (std::int64_t i = 0; i < qkv::max_taps; ++i)
+      in.back[i] =
+          part.channel + (i <= j ? x + (t - i) * stride : history + (m * rows + (i - j - 1)) * taps.channels);
+    const std::int64_t heads = part.part == 2 ? shape.value_heads : shape.key_heads;
+    convolve_segment(team, part, taps, in, out[part.part] + (t * heads + part.head) * part.width,
+                     rstd + t * 2 * shape.key_heads + index);
+  }
+};
+
+// The state after a run: its last tokens, behind what is left of those before it.
+template <class T>
+struct MoveState {
+  const T* x;
+  std::int64_t stride, channels, width;
+  const std::int32_t* cu_seqlens;
+  T* state;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t m = i / channels, c = i % channels, kept = width - 1;
+    const std::int64_t end = cu_seqlens[m + 1], length = end - cu_seqlens[m];
+    T* to = state + i * kept;
+    for (std::int64_t k = 0; k < kept; ++k)
+      to[k] = k + length < kept ? to[k + length] : x[(end - kept + k) * stride + c];
+  }
+};
+
 template <class T>
 QkvConvResult<T> allocate_result(Runtime& runtime, const QkvShape& shape, std::int64_t tokens) {
   QkvConvResult<T> result;
@@ -239,11 +297,43 @@ QkvConvResult<T> qkv_conv_step(Runtime& runtime, const QkvShape& shape, const Co
   return result;
 }
 
+template <class T>
+QkvConvResult<T> qkv_conv_prefill(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
+                                  const Tensor<T>& weight, const Sequences& sequences,
+                                  const Tensor<T>& state) {
+  QkvConvResult<T> result = qkv_conv_forward(runtime, shape, x, weight, sequences.positions);
+  WorkScope scope(runtime, Work::elementwise, "deltaport: qkv_conv prefill");
+  const std::int64_t count = sequences.count(), channels = shape.channels(), width = weight.extent(2);
+  DELTAPORT_VALIDATE(state.shape() == (Shape{count, channels, width - 1}), ShapeError,
+                     "qkv_conv_prefill: state has shape ", state.shape().str(), ", expected ",
+                     Shape{count, channels, width - 1}.str());
+  const Tensor<T> table = qkv::make_tap_table(runtime, shape, weight);
+  const Tensor<T> history = runtime.allocate<T>("conv history", Shape{count, qkv::max_taps - 1, channels});
+  const std::int32_t* cu_seqlens = sequences.cu_seqlens.data();
+  for_each_index(runtime.compute(), "deltaport: qkv_conv history", history.size(),
+                 GatherHistory<T>{channels, width, state.data(), history.data()});
+  for_each_row(runtime.compute(), "deltaport: qkv_conv prefill",
+               count * (qkv::max_taps - 1) * qkv::segment_count(shape),
+               ConvolveFirst<T>{shape,
+                                {table.data(), channels},
+                                x.data(),
+                                x.stride(),
+                                cu_seqlens,
+                                history.data(),
+                                {result.q.data(), result.k.data(), result.v.data()},
+                                result.rstd.data()});
+  for_each_index(runtime.compute(), "deltaport: qkv_conv state", count * channels,
+                 MoveState<T>{x.data(), x.stride(), channels, width, cu_seqlens, state.data()});
+  return result;
+}
+
 #define DELTAPORT_INSTANTIATE(T)                                                                  \
   template QkvConvResult<T> qkv_conv_forward<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, \
                                                 const Tensor<T>&, const Tensor<std::int32_t>&);   \
   template QkvConvResult<T> qkv_conv_step<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&,    \
-                                             const Tensor<T>&, const Tensor<T>&);
+                                             const Tensor<T>&, const Tensor<T>&);                 \
+  template QkvConvResult<T> qkv_conv_prefill<T>(Runtime&, const QkvShape&, const ColumnSlice<T>&, \
+                                                const Tensor<T>&, const Sequences&, const Tensor<T>&);
 DELTAPORT_INSTANTIATE(bfloat16)
 DELTAPORT_INSTANTIATE(float)
 DELTAPORT_INSTANTIATE(double)

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <numeric>
 
 #include "deltaport/core/parallel.hpp"
+#include "deltaport/core/process_age.hpp"
 #include "deltaport/core/rng.hpp"
+#include "train/number_format.hpp"
 
 namespace deltaport {
 namespace {
@@ -87,6 +90,37 @@ std::vector<GemmProfile> profile_gemms(Runtime& runtime, const std::vector<GemmC
   return profiles;
 }
 
+std::string name_of(const GemmCall& call) {
+  return concat("product of ", call.m, " x ", call.n, " x ", call.k, " in ",
+                deltaport::name_of(call.operands));
+}
+
+// What the step's own products reach may be far below what the chip can do; a large square one is closer.
+PeakRate measured_peak(Runtime& runtime, const std::vector<GemmProfile>& gemms, Dtype dtype) {
+  constexpr std::int64_t edge = runs_on_host ? 1024 : 8192;
+  std::vector<GemmProfile> all = gemms;
+  const GemmCall large{Transpose::no, Transpose::yes, edge, edge, edge, dtype, dtype};
+  try {
+    all.push_back({large, 0, time_alone(runtime, large)});
+  } catch (const OutOfMemory&) {  // beside the run; the step's products are left
+  }
+  PeakRate peak{0.0, "no product was measured"};
+  for (const GemmProfile& each : all) {
+    const double rate = flops(each.call) / each.alone_seconds;
+    if (rate > peak.flops) peak = {rate, "the fastest " + name_of(each.call) + ", alone, in this run"};
+  }
+  return peak;
+}
+
+ModelFlops step_flops(const AnyTrainingRun& run, std::int64_t tokens) {
+  ModelFlops flops = training_flops_per_token(run.config().model, run.config().data.seq_len);
+  const auto count = static_cast<double>(tokens);
+  flops.products *= count;
+  flops.attention *= count;
+  flops.recurrence *= count;
+  return flops;
+}
+
 void append(std::string& out, const char* format, auto... values) {
   char line[256];
   std::snprintf(line, sizeof line, format, values...);
@@ -116,29 +150,39 @@ double StepProfile::gemm_efficiency() const {
   return inside > 0.0 ? gemm_alone_seconds() / inside : 0.0;
 }
 
+double StepProfile::utilisation() const {
+  const double most = step_seconds * peak.flops;
+  return most > 0.0 ? model_flops.total() / most : 0.0;
+}
+
 StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator, std::int64_t warmup,
-                          std::int64_t steps) {
+                          std::int64_t steps, const std::optional<PeakRate>& peak) {
   DELTAPORT_VALIDATE(warmup >= 0 && steps >= 1, ConfigError,
                      "bench needs --warmup >= 0 and --steps >= 1, got ", warmup, " and ", steps);
   WorkTimer& timer = run.runtime().timer();
   std::int64_t step = 0;
-  for (std::int64_t i = 0; i < warmup; ++i) run.step(step++);
-
   StepProfile profile;
+  const auto next_step = [&] {
+    const StepResult result = run.step(step++);
+    if (step == 1) profile.first_step_seconds = process_age_seconds();
+    return result;
+  };
+  for (std::int64_t i = 0; i < warmup; ++i) next_step();
+
   std::vector<double> plain, timed;
   std::array<std::vector<double>, work_kinds> by_kind;
   std::vector<GemmCall> calls;
   for (std::int64_t i = 0; i < steps; ++i) {
     communicator.barrier();
     auto start = Clock::now();
-    profile.tokens_per_step = run.step(step++).tokens;
+    profile.tokens_per_step = next_step().tokens;
     plain.push_back(seconds_since(start));
 
     communicator.barrier();
     timer.enable(true);
     if (i == 0) set_gemm_log(&calls);
     start = Clock::now();
-    run.step(step++);
+    next_step();
     timed.push_back(seconds_since(start));
     set_gemm_log(nullptr);
     const auto seconds = timer.seconds();
@@ -148,31 +192,20 @@ StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator,
   profile.step_seconds = median(plain);
   profile.timed_step_seconds = median(timed);
   for (std::size_t k = 0; k < work_kinds; ++k) profile.seconds[k] = median(by_kind[k]);
+  const ArenaStats memory = run.runtime().arena().stats();
+  profile.allocated_peak = memory.allocated_peak;
+  profile.reserved_peak = memory.reserved_peak;
+  const std::string& source = run.config().model.init_from;
+  profile.weights = source == "none" ? "random weights" : "weights from " + source;
+  profile.model_flops = step_flops(run, profile.tokens_per_step / communicator.size());
   profile.gemms = profile_gemms(run.runtime(), calls);
+  profile.peak = peak ? *peak : measured_peak(run.runtime(), profile.gemms, model_dtype(run.config()));
   return profile;
 }
 
-std::string table(const StepProfile& profile) {
-  std::string out;
-  append(out, "step %.1f ms (%.1f ms with the timer's fences), %.0f tokens/s\n\n", profile.step_seconds * 1e3,
-         profile.timed_step_seconds * 1e3,
-         static_cast<double>(profile.tokens_per_step) / profile.step_seconds);
-  append(out, "  %-14s %10s %7s\n", "work", "ms", "share");
-  std::array<Work, work_kinds> order;
-  for (std::size_t k = 0; k < work_kinds; ++k) order[k] = static_cast<Work>(k);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](Work a, Work b) { return profile.share(a) > profile.share(b); });
-  for (const Work kind : order)
-    append(out, "  %-14s %10.2f %6.1f%%\n", std::string(name_of(kind)).c_str(),
-           profile.seconds[static_cast<std::size_t>(kind)] * 1e3, 100.0 * profile.share(kind));
-  append(out, "\n  gemm + recurrence: %.1f%% of the step\n",
-         100.0 * (profile.share(Work::gemm) + profile.share(Work::recurrence)));
-  append(out,
-         "  products: %.2f GFLOP in the step at %.1f GFLOP/s; alone %.1f GFLOP/s; in the step %.0f%% of "
-         "alone\n\n",
-         profile.gemm_flops() * 1e-9,
-         profile.gemm_flops() * 1e-9 / profile.seconds[static_cast<std::size_t>(Work::gemm)],
-         profile.gemm_flops() * 1e-9 / profile.gemm_alone_seconds(), 100.0 * profile.gemm_efficiency());
+namespace {
+
+void append_products(std::string& out, const StepProfile& profile) {
   append(out, "  %-22s %6s %-19s %8s %12s %10s\n", "product (m x n x k)", "op", "type", "per step",
          "ms alone", "GFLOP/s");
   for (const GemmProfile& g : profile.gemms) {
@@ -184,6 +217,65 @@ std::string table(const StepProfile& profile) {
     append(out, "  %-22s %6s %-19s %8lld %12.3f %10.1f\n", shape.c_str(), op.c_str(), type.c_str(),
            static_cast<long long>(g.count), g.alone_seconds * 1e3, flops(g.call) * 1e-9 / g.alone_seconds);
   }
+}
+
+void append_work(std::string& out, const StepProfile& profile) {
+  append(out, "\n  %-14s %10s %7s\n", "work", "ms", "share");
+  std::array<Work, work_kinds> order;
+  for (std::size_t k = 0; k < work_kinds; ++k) order[k] = static_cast<Work>(k);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](Work a, Work b) { return profile.share(a) > profile.share(b); });
+  for (const Work kind : order)
+    append(out, "  %-14s %10.2f %6.1f%%\n", std::string(name_of(kind)).c_str(),
+           profile.seconds[static_cast<std::size_t>(kind)] * 1e3, 100.0 * profile.share(kind));
+}
+
+std::string flop(double operations) {
+  return train::with_si_prefix(operations) + "FLOP";
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return train::formatted("%.1f MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
+void append_summary(std::string& out, const StepProfile& p) {
+  const auto line = [&](std::string label, const std::string& text) {
+    label.resize(21, ' ');
+    out += "  " + label + text + '\n';
+  };
+  out += '\n';
+  line("step",
+       concat(train::formatted("%.1f ms", p.step_seconds * 1e3),
+              train::formatted(" (%.1f ms with the timer's fences), ", p.timed_step_seconds * 1e3),
+              train::with_thousands(std::llround(static_cast<double>(p.tokens_per_step) / p.step_seconds)),
+              " tokens/s"));
+  const double inside = p.seconds[static_cast<std::size_t>(Work::gemm)];
+  line("products", concat(flop(p.gemm_flops()), " in the step at ", flop(p.gemm_flops() / inside),
+                          "/s, alone ", flop(p.gemm_flops() / p.gemm_alone_seconds()),
+                          train::formatted("/s; in the step %.0f%% of alone", 100.0 * p.gemm_efficiency())));
+  line("gemm + recurrence",
+       train::formatted("%.1f%% of the step", 100.0 * (p.share(Work::gemm) + p.share(Work::recurrence))));
+  line("model FLOPs",
+       concat(flop(p.model_flops.total()), " a step (products ", flop(p.model_flops.products), ", attention ",
+              flop(p.model_flops.attention), ", recurrence ", flop(p.model_flops.recurrence),
+              "): ", flop(p.model_flops.total() / p.step_seconds), "/s"));
+  line("utilisation (MFU)", concat(train::formatted("%.1f%% of ", 100.0 * p.utilisation()),
+                                   flop(p.peak.flops), "/s (", p.peak.source, ")"));
+  line("time to first step", p.first_step_seconds
+                                 ? concat(train::formatted("%.2f s", *p.first_step_seconds),
+                                          " from the process's start to that step's end, ", p.weights)
+                                 : std::string("unknown"));
+  line("memory at most",
+       concat(mebibytes(p.allocated_peak), " allocated, ", mebibytes(p.reserved_peak), " reserved"));
+}
+
+}  // namespace
+
+std::string table(const StepProfile& profile) {
+  std::string out;
+  append_products(out, profile);
+  append_work(out, profile);
+  append_summary(out, profile);
   return out;
 }
 

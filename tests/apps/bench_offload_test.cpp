@@ -40,6 +40,15 @@ TEST_F(BenchOffload, ComparesMemoryTimeAndBits) {
   }
 }
 
+TEST_F(BenchOffload, HelpTellsWhatEachOptionDoes) {
+  const Outcome help = call("bench offload --help");
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* part : {"two fresh processes", "fills the pinned pool", "every pair's figures",
+                           "offload.enabled", "Exit code 1 when the losses differ", "--section.key=value"})
+    EXPECT_NE(help.text.find(part), std::string::npos) << part << " in " << help.text;
+  EXPECT_EQ(help.text.find("--arm"), std::string::npos);
+}
+
 TEST_F(BenchOffload, NothingMovedIsAFailure) {
   const Outcome outcome = bench("");
   EXPECT_NE(outcome.exit_code, 0);

@@ -62,6 +62,54 @@ TEST_F(Generate, ReadsCheckpointsInBfloat16) {
   EXPECT_EQ(call(command).text, written.text);
 }
 
+// Prompts of different lengths, each text as if it were alone, whatever the chunks.
+TEST_F(Generate, WritesTheSameTextInAnyChunks) {
+  const Outcome trained = train(257);
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const std::string long_prompt =
+      "abcdefghijklmnopqrstuvwxyz the quick brown fox jumps over lazy dogs, "
+      "then again over the one that was not quite as lazy";
+  const auto written = [&](const std::string& more) {
+    const Outcome outcome =
+        call("generate " + folder_ / "run" + " --tokens 12 --temperature 0 " + more + " 2>/dev/null");
+    EXPECT_EQ(outcome.exit_code, 0) << more;
+    return outcome.text;
+  };
+  const std::string alone = written("--prompt '" + long_prompt + "'");
+  EXPECT_GT(alone.size(), long_prompt.size() + 1);
+  const std::string brief = written("--prompt a"), empty = written("");
+  for (const char* chunk :
+       {"", "--prefill-chunk 1", "--prefill-chunk 3", "--prefill-chunk 64", "--prefill-chunk 99999999999"}) {
+    const std::string batch = "--prompt a --prompt '" + long_prompt + "' --prompt '' " + std::string(chunk);
+    EXPECT_EQ(written("--prompt '" + long_prompt + "' " + std::string(chunk)), alone) << chunk;
+    EXPECT_EQ(written(batch), brief + "----\n" + alone + "----\n" + empty) << chunk;
+  }
+}
+
+TEST_F(Generate, TellsTheSpeedOfPromptsAndOfSteps) {
+  const Outcome trained = train(257);
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const std::string command = "generate " + folder_ / "run" + " --prompt abc --prompt ef --temperature 0";
+  const Outcome one = call(command + " --tokens 1 2>&1 >/dev/null");
+  EXPECT_TRUE(has(one.text, "prefill: 7 tokens in ")) << one.text;  // each begins with an end of document
+  EXPECT_FALSE(has(one.text, "decode:")) << one.text;
+  EXPECT_TRUE(has(call(command + " --tokens 1 2>/dev/null").text, "abc"));
+  const Outcome more =
+      call("generate " + folder_ / "run" + " --prompt abc --temperature 0 --tokens 3 2>&1 >/dev/null");
+  EXPECT_TRUE(has(more.text, "prefill: 4 tokens in ")) << more.text;
+  EXPECT_TRUE(has(more.text, "decode: ")) << more.text;
+  EXPECT_TRUE(has(more.text, " tokens/s\n")) << more.text;
+}
+
+TEST_F(Generate, RefusesChunksThatAreNoNumberOfTokens) {
+  for (const char* wrong : {"0", "-3", "many", "1.5"}) {
+    const Outcome refused = call(concat("generate somewhere --prefill-chunk=", wrong));
+    EXPECT_EQ(refused.exit_code, 2) << wrong;
+    EXPECT_TRUE(has(refused.text, concat("--prefill-chunk: expected an integer >= 1, found '", wrong, "'")))
+        << refused.text;
+  }
+}
+
 // Ids of the tokenizer's that the model has no row for would be read from beyond its tensors.
 TEST_F(Generate, RefusesAVocabularySmallerThanTheTokenizers) {
   const Outcome trained = train(128);

@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <limits>
+
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/hugging_face_fixture.hpp"
 #include "checkpoint/model_fixture.hpp"
+#include "checkpoint/non_finite.hpp"
 #include "deltaport/config/load.hpp"
 #include "deltaport/model/hybrid_lm.hpp"
 
@@ -114,6 +119,46 @@ TEST(Import, TakesAHeadBesideATiedEmbeddingOnlyIfItIsTheSame) {
   const std::string missing = message_of<Error>(
       [&] { import_hugging_face(untied.write(temp / "untied"), temp / "native3", Overwrite::refuse); });
   EXPECT_TRUE(has(missing, "missing: lm_head.weight [19, 12]")) << missing;
+}
+
+TEST(Import, TellsOfValuesThatAreNoNumbers) {
+  TempFolder temp;
+  HuggingFaceFixture fixture(Architecture::causal_lm, true, FileDtype::bf16);
+  const auto put = [&](const std::string& name, std::size_t element, std::vector<unsigned char> bytes) {
+    auto& entry = fixture.tensors.at(name);
+    std::copy(bytes.begin(), bytes.end(),
+              entry.bytes.begin() + static_cast<std::ptrdiff_t>(element * bytes.size()));
+  };
+  const ImportSummary clean =
+      import_hugging_face(fixture.write(temp / "clean"), temp / "a", Overwrite::refuse);
+  EXPECT_TRUE(clean.warnings.empty());
+  const std::string embedding = "model.embed_tokens.weight", norm = "model.norm.weight";
+  put(embedding, 0, {0xC0, 0x7F});  // NaN
+  put(embedding, 5, {0x81, 0xFF});  // NaN with a sign
+  put(embedding, 6, {0x80, 0xFF});  // -infinity
+  put(norm, 3, {0x80, 0x7F});       // infinity
+  const ImportSummary summary =
+      import_hugging_face(fixture.write(temp / "bad"), temp / "b", Overwrite::refuse);
+  ASSERT_EQ(summary.warnings.size(), 2u);
+  EXPECT_EQ(summary.warnings[0], embedding + ": of its values 2 are NaN and 1 is infinite");
+  EXPECT_EQ(summary.warnings[1], norm + ": of its values 1 is infinite");
+}
+
+TEST(Import, CountsValuesThatAreNoNumbersInEveryType) {
+  const auto count = [](FileDtype dtype, const auto& values) {
+    const NonFinite found =
+        count_non_finite(dtype, reinterpret_cast<const std::byte*>(values.data()), sizeof values);
+    return std::pair(found.nans, found.infinities);
+  };
+  const float big = std::numeric_limits<float>::max(), inf = INFINITY;
+  const std::array<float, 5> singles = {0.0f, -big, NAN, inf, -inf};
+  EXPECT_EQ(count(FileDtype::f32, singles), std::pair(std::int64_t{1}, std::int64_t{2}));
+  const std::array<double, 5> doubles = {NAN, -NAN, std::numeric_limits<double>::max(), inf, 1e-310};
+  EXPECT_EQ(count(FileDtype::f64, doubles), std::pair(std::int64_t{2}, std::int64_t{1}));
+  const std::array<std::uint16_t, 6> halves = {0x7BFF, 0x7C00, 0xFC00, 0x7C01, 0xFE00, 0x7FFF};
+  EXPECT_EQ(count(FileDtype::f16, halves), std::pair(std::int64_t{3}, std::int64_t{2}));
+  EXPECT_EQ(count(FileDtype::bf16, halves), std::pair(std::int64_t{1}, std::int64_t{0}));
+  EXPECT_EQ(count(FileDtype::i16, halves), std::pair(std::int64_t{0}, std::int64_t{0}));
 }
 
 TEST(Import, RefusesAnIndexThatIsNotTheFiles) {

@@ -151,6 +151,8 @@ TEST(BpeTokenizer, RefusesWhatItWouldComputeOtherwise) {
   EXPECT_TRUE(contains(error("\"!\":0,", ""), "1 of the 256 bytes have no token"));
   EXPECT_TRUE(contains(error("(?!\\\\S)", "(?!\\\\S"), "pattern "));
   EXPECT_TRUE(contains(error("\\\\s+(?!", "\\\\h+(?!"), "\\h"));
+  EXPECT_TRUE(contains(error("\\\\s+(?!", "\\\\s\\\\K+(?!"), "\\K is not known"));
+  EXPECT_TRUE(contains(error("\\\\s+(?!", "\\\\C(?!"), "\\C is not known"));
   EXPECT_TRUE(contains(error("\"merges\":[", "\"merges\":[[\"q\",\"zz\"],"), "model.merges: number 0"));
   const std::string both = error("\"NFC\"", "\"Strip\"");
   EXPECT_TRUE(contains(both, "Strip"));
@@ -167,6 +169,105 @@ TEST(TextSplitter, WritesWhiteSpaceOut) {
   EXPECT_EQ(with_explicit_space("[^\\s\\p{L}]+"), "[^" + space.substr(1, space.size() - 2) + "\\p{L}]+");
   EXPECT_EQ(with_explicit_space("[]\\]a]\\d"), "[]\\]a]\\d");
   EXPECT_THROW(with_explicit_space("[\\S]"), DataError);
+  for (const char* unknown : {"a\\Kb", "\\C", "\\Q.\\E", "\\Ga", "(*SKIP)", "[\\K]", "\\h"})
+    EXPECT_THROW(with_explicit_space(unknown), DataError) << unknown;
+  for (const char* known : {"\\\\K", "K", "[(*]", "\\(*", "(\\*)"})
+    EXPECT_EQ(with_explicit_space(known), known);
+}
+
+// An id can only stand for one token, and a token only have one id.
+TEST(BpeTokenizer, RefusesAddedTokensWhoseIdsClash) {
+  const Scratch scratch;
+  const auto error = [&](const auto& change) {
+    auto json = nlohmann::json::parse(read_file(golden + "/tokenizer.json"));
+    change(json);
+    const std::string path = scratch.write("tokenizer.json", json.dump());
+    return error_of([&] { read_tokenizer({path}); });
+  };
+  using Json = nlohmann::json;
+  const auto added = [](const Json& json, const char* text) {
+    for (std::size_t i = 0; i < json["added_tokens"].size(); ++i)
+      if (json["added_tokens"][i]["content"] == text) return i;
+    return std::size_t{0};
+  };
+  EXPECT_EQ(error([](Json&) {}), "");
+  const std::string vocabulary =
+      error([&](Json& j) { j["added_tokens"][added(j, "<|im_start|>")]["id"] = 0; });
+  EXPECT_TRUE(contains(vocabulary, "\"<|im_start|>\" has id 0, which is that of \"!\"")) << vocabulary;
+  const std::string other = error([&](Json& j) { j["added_tokens"][added(j, "<|im_start|>")]["id"] = 702; });
+  EXPECT_TRUE(contains(other, "id 702, which is that of \"")) << other;
+  EXPECT_TRUE(contains(other, "<|im_start|>") && contains(other, "<|im_end|>")) << other;
+  const std::string twice = error([&](Json& j) {
+    Json again = j["added_tokens"][added(j, "<|im_start|>")];
+    again["id"] = 900;
+    j["added_tokens"].push_back(again);
+  });
+  EXPECT_TRUE(contains(twice, "\"<|im_start|>\" has id 900, but also id 701")) << twice;
+  const std::string moved = error([&](Json& j) {
+    Json token = j["added_tokens"][0];
+    token["content"] = "!";
+    token["id"] = 900;
+    j["added_tokens"].push_back(token);
+  });
+  EXPECT_TRUE(contains(moved, "\"!\" has id 900, but also id 0")) << moved;
+  // In both lists with the same id: one token.
+  EXPECT_EQ(error([&](Json& j) {
+              Json token = j["added_tokens"][0];
+              token["content"] = "!";
+              token["id"] = 0;
+              j["added_tokens"].push_back(token);
+              const Json& start = j["added_tokens"][added(j, "<|im_start|>")];
+              j["model"]["vocab"]["<|im_start|>"] = start["id"];
+            }),
+            "");
+}
+
+std::string form_by_utf8proc(const std::string& text, int options) {
+  utf8proc_uint8_t* mapped = nullptr;
+  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                 static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
+  const std::string normal(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(size));
+  std::free(mapped);
+  return normal;
+}
+
+std::string normal_form(const std::string& text, Normalization form) {
+  std::string normal;
+  append_normalized(text, form, normal);
+  return normal;
+}
+
+TEST(TextSplitter, NormalFormsAreThoseOfUtf8proc) {
+  const std::vector<std::string> units = {"a",      "e",          "\u00e9", "\u0301", "\u0316", "\u0327",
+                                          "\u0344", "\u0f73",     "\u0f71", "\u0f72", "\u0f81", "\u1100",
+                                          "\u1161", "\u11a8",     "\uac00", "\ufdfa", "\u212b", "\u3099",
+                                          "\u304b", "\U0001d15e", " ",      "\n"};
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::string text;
+    for (std::uint64_t i = 0; i < 60; ++i)
+      text += units[static_cast<std::size_t>(uniform(seed, 3, i) * static_cast<double>(units.size()))];
+    EXPECT_EQ(normal_form(text, Normalization::nfc), form_by_utf8proc(text, UTF8PROC_COMPOSE)) << seed;
+    EXPECT_EQ(normal_form(text, Normalization::nfd), form_by_utf8proc(text, UTF8PROC_DECOMPOSE)) << seed;
+    EXPECT_EQ(normal_form(text, Normalization::nfkc),
+              form_by_utf8proc(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT))
+        << seed;
+    EXPECT_EQ(normal_form(text, Normalization::nfkd),
+              form_by_utf8proc(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT))
+        << seed;
+  }
+}
+
+// Marks in the wrong order throughout: exchanging neighbours would take minutes.
+TEST(TextSplitter, OrdersLongRunsOfMarks) {
+  std::string text = "a", below, above;
+  for (int i = 0; i < 100000; ++i) {
+    text += "\u0301\u0316";
+    below += "\u0316";
+    above += "\u0301";
+  }
+  EXPECT_TRUE(normal_form(text, Normalization::nfd) == "a" + below + above);
+  EXPECT_TRUE(normal_form(text, Normalization::nfc) == "\u00e1" + below + above.substr(2));
 }
 
 TEST(TextSplitter, QuickAnswersOnNormalFormsAreRight) {
@@ -252,6 +353,27 @@ TEST(Prepare, WritesTokensOfATokenizerFile) {
   options.threads = 1;
   prepare(options);
   EXPECT_TRUE(read_file(options.output + ".bin") == bytes);
+}
+
+// The side-car has the tokenizer's hash, which options change too.
+TEST(Inspect, SaysWhenDataWasPreparedWithAnotherTokenizer) {
+  const Scratch scratch;
+  auto json = nlohmann::json::parse(read_file(golden + "/tokenizer.json"));
+  json["model"]["merges"].erase(json["model"]["merges"].size() - 1);
+  const std::string other = scratch.write("tokenizer.json", json.dump());
+  for (const bool recognised : {false, true})
+    for (const char* end : {"", "<|im_end|>"}) {
+      PrepareOptions options = options_for(scratch, {scratch.write("a.txt", "the river")});
+      options.tokenizer = {golden, recognised ? SpecialTokens::recognised : SpecialTokens::as_text, end};
+      options.existing = Existing::replace;
+      prepare(options);
+      const std::string same = inspect_as_text({.prefix = options.output, .tokenizer = golden});
+      EXPECT_FALSE(contains(same, "another tokenizer")) << same;
+      const std::string text = inspect_as_text({.prefix = options.output, .tokenizer = other});
+      EXPECT_TRUE(contains(text, "prepared with another tokenizer than " + other)) << text;
+      EXPECT_TRUE(contains(inspect_as_json({.prefix = options.output, .tokenizer = other}),
+                           "\"prepared_with_tokenizer\": false"));
+    }
 }
 
 // What reads JSON calls itself for each level.

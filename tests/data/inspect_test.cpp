@@ -57,6 +57,15 @@ TEST(Inspect, WorksWithoutSideCar) {
   EXPECT_TRUE(contains(inspect_as_text({.prefix = prefix}), "documents   0"));
 }
 
+TEST(Inspect, TheBytesOwnTokenizerIsNotQuestioned) {
+  const Scratch scratch;
+  const std::string prefix = write_text(scratch, {"text"});
+  EXPECT_FALSE(contains(inspect_as_text({.prefix = prefix, .tokenizer = "byte"}), "another tokenizer"));
+  EXPECT_TRUE(contains(inspect_as_json({.prefix = prefix, .tokenizer = "byte"}),
+                       "\"prepared_with_tokenizer\": true"));
+  EXPECT_TRUE(contains(inspect_as_json({.prefix = prefix}), "\"prepared_with_tokenizer\": null"));
+}
+
 TEST(Inspect, NoticesDamage) {
   const Scratch scratch;
   const std::string prefix = write_text(scratch, {"hello"});

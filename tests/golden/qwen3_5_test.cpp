@@ -142,6 +142,29 @@ TEST(Qwen35Decoding, GreedyTokensAreThoseOfTransformers) {
   }
 }
 
+// The prompt in chunks, alone and beside others.
+TEST(Qwen35Decoding, GreedyTokensAfterPromptsInChunksAreThoseOfTransformers) {
+  Golden<float> golden(recurrence::Implementation::automatic);
+  const SafetensorsReader reader(folder / "greedy.safetensors");
+  const auto prompt = reader.read<std::int32_t>("prompt"), greedy = reader.read<std::int32_t>("greedy");
+  const std::vector<std::int32_t> longer(prompt.size() + 70, prompt[0]);
+  for (const std::int64_t chunk : {1, 3, 1000}) {
+    auto state = golden.model.make_decode_state(golden.runtime, 3,
+                                                static_cast<std::int64_t>(longer.size() + greedy.size()));
+    auto logits =
+        to_vector(golden.runtime.compute(),
+                  golden.model.prefill(golden.runtime, {longer, prompt, {prompt[0]}}, chunk, state));
+    for (const std::int32_t expected : greedy) {
+      const auto vocabulary = static_cast<std::ptrdiff_t>(logits.size() / 3);
+      const auto mine = logits.begin() + vocabulary;  // of the second text
+      EXPECT_EQ(std::max_element(mine, mine + vocabulary) - mine, expected) << chunk;
+      logits =
+          to_vector(golden.runtime.compute(),
+                    golden.model.step(golden.runtime, golden.upload({prompt[0], expected, expected}), state));
+    }
+  }
+}
+
 TEST(Qwen35Files, ComeBackAsTransformersWroteThem) {
   const std::filesystem::path folder = golden_folder();
   const TempFolder temp;

@@ -176,8 +176,54 @@ TEST(AttentionMixer, single_steps_equal_the_whole_sequence) {
       std::copy(y.begin() + n * 6, y.begin() + (n + 1) * 6, stepped.begin() + (n * tokens + t) * 6);
   }
   EXPECT_LE(relative_error(stepped, all), 1e-12);
-  EXPECT_EQ(state.length, tokens);
+  EXPECT_EQ(state.seen, std::vector<std::int64_t>(3, tokens));
+  EXPECT_EQ(host(f.runtime, state.lengths), std::vector<std::int32_t>(3, 70));
   EXPECT_THROW(f.mixer.step(f.runtime, random_tensor<double>(f.runtime, {count, 6}, 1), state), ShapeError);
+}
+
+// Runs of several sequences, some empty, begin and end inside of tiles, behind other lengths each.
+TEST(AttentionMixer, prefill_equals_the_whole_sequence) {
+  Fixture<double> f(small(6, 4, 2, 16, 0.5));
+  const std::vector<std::int32_t> whole = {0, 150, 151, 281};
+  SavedTensors saved;
+  Context context{f.runtime, saved, Mode::evaluate};
+  const auto x = random_values<double>(281 * 6, 1);
+  const auto all = host(
+      f.runtime,
+      f.mixer.forward(context, from_vector(f.runtime.compute(), f.runtime.arena(), "x", Shape{281, 6}, x),
+                      f.sequences(whole)));
+  auto state = f.mixer.make_state(f.runtime, 3, 150);
+  std::vector<double> parts(all.size());
+  std::vector<std::int32_t> seen(3, 0);
+  struct Run {
+    std::int64_t first;
+    std::vector<std::int32_t> lengths;
+  };
+  for (const Run& run : {Run{0, {10}}, Run{0, {70, 0, 1}}, Run{1, {1, 99}}, Run{0, {70, 0, 30}}}) {
+    std::vector<std::int32_t> cu = {0};
+    std::vector<double> now;
+    for (std::size_t m = 0; m < run.lengths.size(); ++m) {
+      const std::size_t n = static_cast<std::size_t>(run.first) + m;
+      const auto from = x.begin() + (whole[n] + seen[n]) * 6;
+      now.insert(now.end(), from, from + run.lengths[m] * 6);
+      cu.push_back(cu.back() + run.lengths[m]);
+    }
+    const auto y = host(f.runtime, f.mixer.prefill(f.runtime,
+                                                   from_vector(f.runtime.compute(), f.runtime.arena(), "x",
+                                                               Shape{cu.back(), 6}, now),
+                                                   make_continuation(f.runtime, cu, run.first), state));
+    for (std::size_t m = 0; m < run.lengths.size(); ++m) {
+      const std::size_t n = static_cast<std::size_t>(run.first) + m;
+      std::copy(y.begin() + cu[m] * 6, y.begin() + cu[m + 1] * 6, parts.begin() + (whole[n] + seen[n]) * 6);
+      seen[n] += run.lengths[m];
+    }
+  }
+  EXPECT_LE(relative_error(parts, all), 1e-12);
+  EXPECT_EQ(host(f.runtime, state.lengths), (std::vector<std::int32_t>{150, 1, 130}));
+  const auto one = random_tensor<double>(f.runtime, {1, 6}, 1);
+  EXPECT_THROW(f.mixer.prefill(f.runtime, one, make_continuation(f.runtime, {0, 1}, 0), state), ShapeError);
+  EXPECT_THROW(f.mixer.prefill(f.runtime, one, make_continuation(f.runtime, {0, 1}, 3), state), ShapeError);
+  EXPECT_THROW(f.mixer.prefill(f.runtime, one, make_continuation(f.runtime, {0, 2}, 1), state), ShapeError);
 }
 
 TEST(AttentionMixer, rejects_wrong_shapes_and_configurations) {

@@ -102,6 +102,23 @@ TEST_P(Bfloat16Lm, StepsFollowTheWholeSequence) {
   }
 }
 
+TEST_P(Bfloat16Lm, PrefillFollowsTheWholeSequence) {
+  const auto [type, implementation] = GetParam();
+  Both models(config_of(type), {.loss_chunk_tokens = 32, .recurrence = implementation});
+  const Documents documents({0, 90}, 61, 4);
+  const DeviceDocuments d(models.runtime, documents);
+  SavedTensors saved;
+  Context context{models.runtime, saved, Mode::evaluate};
+  const auto whole = host(models.runtime, models.exact.logits(context, d.tokens, d.sequences));
+  const std::vector<double> want(whole.begin() + 89 * 61, whole.end());
+  for (const std::int64_t chunk : {1, 3, 40, 200}) {
+    auto state = models.half.make_decode_state(models.runtime, 1, 90);
+    const auto logits =
+        host(models.runtime, models.half.prefill(models.runtime, {documents.tokens}, chunk, state));
+    EXPECT_LE(norm_error(logits, want), 2 * std::sqrt(20.0) * half_unit) << chunk;
+  }
+}
+
 std::vector<std::pair<LayerType, Implementation>> cases() {
   std::vector<std::pair<LayerType, Implementation>> all = {{LayerType::attention, Implementation::automatic}};
   for (const LayerType type : {LayerType::gdn, LayerType::gdn2})

@@ -219,6 +219,47 @@ TEST(QkvConv, StepsEqualTheWholeSequence) {
   }
 }
 
+// Runs of three sequences, some of them empty or shorter than the taps, against their whole documents.
+TEST(QkvConv, PrefillEqualsTheWholeSequence) {
+  Runtime runtime;
+  const std::vector<std::int32_t> whole = {0, 11, 13, 30};
+  for (const QkvShape& shape : {small, QkvShape{2, 4, 16, 32}})
+    for (std::int64_t width = 1; width <= 4; ++width) {
+      const auto x = random_tensor<double>(runtime, Shape{30, row_stride(shape)}, 13);
+      const auto w = random_tensor<double>(runtime, Shape{shape.channels(), 1, width}, 14);
+      const auto want =
+          qkv_conv_forward(runtime, shape, slice(shape, x), w, make_sequences(runtime, whole, 30).positions);
+      const auto state = runtime.allocate_zero<double>("state", Shape{3, shape.channels(), width - 1});
+      std::vector<std::int32_t> seen(3, 0);
+      for (const std::vector<std::int32_t>& lengths :
+           {std::vector<std::int32_t>{1, 0, 9}, {2, 1, 0}, {5, 0, 4}, {3, 1, 4}}) {
+        std::vector<std::int32_t> cu = {0};
+        std::vector<Tensor<double>> rows;
+        std::vector<Tensor<double>> q, k, v;
+        for (std::size_t n = 0; n < 3; ++n) {
+          const std::int64_t begin = whole[n] + seen[n], end = begin + lengths[n];
+          rows.push_back(x.rows(begin, end));
+          q.push_back(want.q.rows(begin, end));
+          k.push_back(want.k.rows(begin, end));
+          v.push_back(want.v.rows(begin, end));
+          cu.push_back(cu.back() + lengths[n]);
+          seen[n] += lengths[n];
+        }
+        const auto run = testing::concatenate(runtime, rows).reshape(Shape{cu.back(), row_stride(shape)});
+        const auto got = qkv_conv_prefill(runtime, shape, slice(shape, run), w,
+                                          make_sequences(runtime, cu, cu.back()), state);
+        const auto close = [&](const Tensor<double>& part, const std::vector<Tensor<double>>& parts) {
+          return testing::relative_error(host(runtime, part),
+                                         host(runtime, testing::concatenate(runtime, parts)));
+        };
+        EXPECT_LE(close(got.q, q), 1e-14) << width;
+        EXPECT_LE(close(got.k, k), 1e-14) << width;
+        EXPECT_LE(close(got.v, v), 1e-14) << width;
+      }
+      EXPECT_EQ(seen, (std::vector<std::int32_t>{11, 2, 17}));
+    }
+}
+
 TEST(QkvConv, RejectsWrongShapes) {
   Runtime runtime;
   const auto x = runtime.allocate_zero<float>("x", Shape{4, row_stride(small)});

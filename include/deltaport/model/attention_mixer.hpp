@@ -4,19 +4,22 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deltaport/config/run_config.hpp"
 #include "deltaport/core/context.hpp"
+#include "deltaport/model/continuation.hpp"
 #include "deltaport/model/parameters.hpp"
 
 namespace deltaport {
 
-/// Keys and values that N sequences have seen so far, for decoding token by token.
+/// Keys and values that N sequences have seen so far. Each has a length of its own.
 template <class T>
 struct AttentionState {
-  Tensor<T> keys;           ///< [N, capacity, kv_heads, head_dim], after norm and rotation
-  Tensor<T> values;         ///< [N, capacity, kv_heads, head_dim]
-  std::int64_t length = 0;  ///< tokens seen by each sequence; the next token has this position
+  Tensor<T> keys;                  ///< [N, capacity, kv_heads, head_dim], after norm and rotation
+  Tensor<T> values;                ///< [N, capacity, kv_heads, head_dim]
+  Tensor<std::int32_t> lengths;    ///< [N] tokens seen; the next token of a sequence has this position
+  std::vector<std::int64_t> seen;  ///< the same on the host
 
   std::int64_t sequences() const { return keys.extent(0); }
   std::int64_t capacity() const { return keys.extent(1); }
@@ -59,16 +62,19 @@ class AttentionMixer {
   /// Returns dx and adds to the weights' gradients.
   Tensor<T> backward(Context& context, const Tensor<T>& dy, const Sequences& sequences) const;
 
-  /// Room for `capacity` tokens of N sequences.
+  /// Room for `capacity` tokens of each of N sequences; at most 2^31 - 1 (ShapeError).
   AttentionState<T> make_state(Runtime& runtime, std::int64_t sequences, std::int64_t capacity) const;
   /// Advances every sequence by one token: x [N, hidden_size] -> [N, hidden_size]. Throws ShapeError when the
   /// state is full.
   Tensor<T> step(Runtime& runtime, const Tensor<T>& x, AttentionState<T>& state) const;
+  /// Advances the run's sequences by its T tokens, any number each: x [T, hidden_size] -> [T, hidden_size], as forward()
+  /// has them in the whole documents. Always by the portable kernels. Throws ShapeError where the state has no room.
+  Tensor<T> prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
+                    AttentionState<T>& state) const;
 
  private:
   struct Projected;
-  Projected project(Runtime& runtime, const Tensor<T>& x, const std::int32_t* positions,
-                    std::int64_t position_offset) const;
+  Projected project(Runtime& runtime, const Tensor<T>& x, const std::int32_t* positions) const;
   Tensor<T> gate_and_project(Runtime& runtime, const Tensor<T>& projections, const Tensor<T>& attended) const;
   std::int64_t projected_width() const { return 2 * (heads_ + kv_heads_) * head_dim_; }
 

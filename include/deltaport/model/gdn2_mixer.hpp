@@ -33,6 +33,8 @@ class Gdn2Mixer final : public LinearMixer<T> {
                                              const Tensor<T>& d_projections) override;
   Tensor<T> core_step(Runtime& runtime, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
                       const Tensor<Accumulate<T>>& state) override;
+  Tensor<T> core_prefill(Context& context, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
+                         const Sequences& sequences, const Tensor<Accumulate<T>>& state) override;
 
   Parameter<T> a_log_, dt_bias_;
   recurrence::Options saved_options_;  // as forward resolved them; the same in every training step

@@ -7,6 +7,7 @@
 
 #include "deltaport/config/run_config.hpp"
 #include "deltaport/core/context.hpp"
+#include "deltaport/model/continuation.hpp"
 #include "deltaport/model/parameters.hpp"
 #include "deltaport/model/qkv_conv.hpp"
 #include "deltaport/recurrence/recurrence.hpp"
@@ -52,6 +53,10 @@ class LinearMixer {
   LinearDecodeState<T> make_state(Runtime& runtime, std::int64_t count) const;
   /// One token of each of N sequences, x [N, D] -> [N, D]; moves `state` on in place.
   Tensor<T> step(Runtime& runtime, const Tensor<T>& x, const LinearDecodeState<T>& state);
+  /// The T tokens of a run, x [T, D] -> [T, D], as forward() has them in the whole documents; moves the state of the
+  /// run's sequences on in place.
+  Tensor<T> prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
+                    const LinearDecodeState<T>& state);
 
  protected:
   /// A gate's projection "<prefix>.in_proj_<name>.weight" [rows, D].
@@ -87,6 +92,9 @@ class LinearMixer {
                                       const Sequences& sequences, const Tensor<T>& d_projections) = 0;
   virtual Tensor<T> core_step(Runtime& runtime, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
                               const Tensor<Accumulate<T>>& state) = 0;
+  /// Gates and recurrence from `state`, which is moved on in place; saves nothing.
+  virtual Tensor<T> core_prefill(Context& context, const Tensor<T>& projections, const QkvConvResult<T>& qkv,
+                                 const Sequences& sequences, const Tensor<Accumulate<T>>& state) = 0;
 
   ColumnSlice<T> qkv(const Tensor<T>& projections) const { return {projections, 0, shape_.channels()}; }
   ColumnSlice<T> z(const Tensor<T>& projections) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "deltaport/config/run_config.hpp"
+#include "deltaport/core/context.hpp"
 #include "deltaport/core/runtime.hpp"
 #include "deltaport/model/column_slice.hpp"
 
@@ -57,5 +58,12 @@ void qkv_conv_backward(Runtime& runtime, const QkvShape& shape, const ColumnSlic
 template <class T>
 QkvConvResult<T> qkv_conv_step(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
                                const Tensor<T>& weight, const Tensor<T>& state);
+
+/// The next tokens of M sequences, packed: x the channels of T tokens, state [M, channels, W - 1] as above, moved on in
+/// place. Sequences may be empty.
+template <class T>
+QkvConvResult<T> qkv_conv_prefill(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
+                                  const Tensor<T>& weight, const Sequences& sequences,
+                                  const Tensor<T>& state);
 
 }  // namespace deltaport

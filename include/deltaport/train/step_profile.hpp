@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "deltaport/core/gemm.hpp"
 #include "deltaport/core/work_timer.hpp"
+#include "deltaport/model/model_flops.hpp"
 #include "deltaport/train/training_run.hpp"
 
 namespace deltaport {
@@ -19,6 +21,12 @@ struct GemmProfile {
   double alone_seconds = 0.0;  ///< median of one call, on its own
 };
 
+/// What a chip could do at most, in operations a second, and how that is known.
+struct PeakRate {
+  double flops = 0.0;
+  std::string source;
+};
+
 /// Where the time of a training step goes, on this rank. Times are medians over the measured steps, in
 /// seconds.
 struct StepProfile {
@@ -27,6 +35,12 @@ struct StepProfile {
   std::array<double, work_kinds> seconds{};
   std::int64_t tokens_per_step = 0;  ///< over all ranks
   std::vector<GemmProfile> gemms;    ///< by total time alone, largest first
+  ModelFlops model_flops;            ///< of one step on this rank
+  PeakRate peak;  ///< as given, else of the fastest product: one of the step's alone, or a large one
+  std::optional<double> first_step_seconds;  ///< from the process's start to the end of its first step
+  std::string weights;                       ///< where they came from: "random weights"
+  std::size_t allocated_peak = 0;            ///< bytes of the arena, over all steps
+  std::size_t reserved_peak = 0;
 
   double share(Work kind) const;
   /// Floating-point operations of all products of one step on this rank.
@@ -34,14 +48,17 @@ struct StepProfile {
   double gemm_alone_seconds() const;
   /// Time of the step's products alone over their time inside the step: 1 means nothing is lost around them.
   double gemm_efficiency() const;
+  /// Share of the peak that the model's operations reach in a step without the timer ("MFU").
+  double utilisation() const;
 };
 
 /// Runs `warmup` steps, then `steps` without and `steps` with the work timer, interleaved, then every product
-/// shape alone. Collective. Training state changes. Throws ConfigError unless warmup >= 0 and steps >= 1.
+/// shape alone, and a large one unless `peak` is given. Collective. Training state changes. Throws ConfigError unless
+/// warmup >= 0 and steps >= 1.
 StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator, std::int64_t warmup,
-                          std::int64_t steps);
+                          std::int64_t steps, const std::optional<PeakRate>& peak = {});
 
-/// The profile as an aligned text table.
+/// The profile as aligned text: products, kinds of work, and last what sums it up.
 std::string table(const StepProfile& profile);
 
 }  // namespace deltaport
