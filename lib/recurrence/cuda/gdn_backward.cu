@@ -106,6 +106,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
   gradients.raw_gate = f.raw_gate, gradients.raw_beta = f.raw_beta;
   gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.inverse;
+  gradients.x = p.x, gradients.r = p.r;
   gradients.factors = p.factors, gradients.partials = p.partials;
   gradients.dq = a.dq, gradients.dk = a.dk, gradients.dv = a.dv;
   gradients.dg = a.dg, gradients.dbeta = a.dbeta;

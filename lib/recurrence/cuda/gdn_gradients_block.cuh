@@ -33,15 +33,17 @@ struct BlockBase {
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
-  /// By the second group: K and Q (once), A and the factors of a head.
+  /// By the second group: K and Q (once), A, X, R and the factors of a head.
   __device__ void load_head(int head, bool first) const {
-    const char* const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes;
+    const char *const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes,
+                      *const x = static_cast<const char*>(a.x) + chunk_head(head) * L::wide,
+                      *const r = static_cast<const char*>(a.r) + chunk_head(head) * panel_bytes;
     const float* const numbers = a.factors + chunk_head(head) * factor_rows * 64;
     const int thread = threadIdx.x % group_threads;
     const TensorTiles k{a.k, a.key_heads, a.key_dim}, q{a.q, a.key_heads, a.key_dim};
 #if defined(DELTAPORT_BULK_COPY)
     if (thread == 0) {
-      constexpr int bytes = 2 * panel_bytes + factor_rows * 256;
+      constexpr int bytes = 3 * panel_bytes + L::wide + factor_rows * 256;
       barrier_arrive_expect(barrier(0), bytes + (first && whole() ? 2 * L::wide : 0));
       if (first && whole()) {
         k.load_bulk<padded_k>(at(L::k), maps.k, chunk.row, key_head, 0, barrier(0));
@@ -49,11 +51,15 @@ struct BlockBase {
       }
       copy_bulk(at(L::inverse), images, 2 * panel_bytes, barrier(0));
       copy_bulk(at(L::factors), numbers, factor_rows * 256, barrier(0));
+      copy_bulk(at(L::r), r, panel_bytes, barrier(0));
+      copy_bulk(at(L::x), x, L::wide, barrier(0));
     }
 #else
     for (int i = thread; i < 2 * panel_bytes / 16; i += group_threads) {
       copy16_async(at(L::inverse) + 16 * i, images + 16 * i, true);
     }
+    copy_image_async<L::wide, group_threads>(at(L::x), x, thread);
+    copy_image_async<panel_bytes, group_threads>(at(L::r), r, thread);
     for (int i = thread; i < factor_rows * 16; i += group_threads) {
       copy16_async(at(L::factors) + 16 * i, numbers + 4 * i, true);
     }
