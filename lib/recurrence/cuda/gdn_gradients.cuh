@@ -10,7 +10,7 @@
 namespace deltaport::recurrence::cuda {
 
 struct GdnGradientMaps {
-  CUtensorMap q, k, v, d_o, d_y;
+  CUtensorMap q, k, v, d_o, d_y, dq, dk;
 };
 
 struct GdnGradients {

@@ -30,12 +30,15 @@ enum Sync : int {
   sync_sums
 };
 
+/// What has been loaded: K and the factors; the tiles of even and odd value tiles; Q, A, R and X.
+enum Loaded : int { loaded_keys, loaded_values, loaded_rest = loaded_values + 2, barrier_count };
+
 template <int padded_k>
 struct Layout {
   static constexpr int wide = padded_k * 128;
   static constexpr int k = 0, q = wide, inverse = 2 * wide;  // A high, A low
   static constexpr int r = inverse + 2 * panel_bytes;
-  static constexpr int d_r = r + panel_bytes;       // dRu
+  static constexpr int d_r = r + panel_bytes;       // dO Y^T
   static constexpr int m = d_r + panel_bytes;       // diag(rstd q) dP
   static constexpr int x = m + panel_bytes, h = x;  // X, then H twice
   static constexpr int d_x = h + 2 * panel_bytes;   // dXu
@@ -45,16 +48,16 @@ struct Layout {
   static constexpr int factors = values + 2 * value_bytes;
   static constexpr int sums = factors + factor_rows * 256;
   static constexpr int barriers = sums + 16 * 256;
-  static constexpr int bytes = barriers + 3 * 8;
+  static constexpr int bytes = barriers + barrier_count * 8;
 };
 /// Rows of 64 floats where the groups meet.
 enum Sum : int {
-  sum_query,        // sum over k of dq_S q^
-  sum_row,          // of the third group: its rows' part of dG
+  sum_query,        // sum over k of dq_S q^, and over a row of N
+  sum_row,          // of the fourth group: its rows' part of dG
   sum_beta,         // dbeta
   sum_column = 4,   // 4 rows, one per warp: column sums of N
   sum_row_x = 8,    // t
-  sum_states = 12,  // 4 numbers: <S, dS'> of the second group's warps
+  sum_states = 12,  // 4 numbers: <S, dS'> of the third group's warps
 };
 
 /// The gradients of one token's gates, given those of its log decay and beta; `shared` is scratch of two floats.
