@@ -383,8 +383,8 @@ template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& a, const Gdn2PrepareMaps& maps, cudaStream_t stream) {
   constexpr int blocks = Block<E, padded_k>::blocks;
   const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * a.input.key_heads * blocks));
-  return launch<blocks>(gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
-                        Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
+  return launch_clusters(blocks, gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
+                         Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn2_channels<Bf16, 64>(const Gdn2Channels&, const Gdn2PrepareMaps&,

@@ -38,6 +38,7 @@ struct Block {
   Place place;
   int gate_head;
   unsigned char* memory;
+  Team team;
 
   __device__ int chunk(int turn) const { return place.chunks - 1 - turn; }
   __device__ std::uint32_t stage(int turn) const {
@@ -66,10 +67,10 @@ struct Block {
       constexpr int images = 3 * L::wide + panel_bytes + padded_k * 4;
       std::uint64_t* const barrier = barriers().ring.expect(turn, images + (whole ? panel_bytes : 0));
       copy_bulk(to + L::gamma, gamma, padded_k * 4, barrier);
-      copy_bulk(to + L::x, x, L::wide, barrier);
-      copy_bulk(to + L::r, r, panel_bytes, barrier);
-      copy_bulk(to + L::query, query, L::wide, barrier);
-      copy_bulk(to + L::erase, erase, L::wide, barrier);
+      team.copy(to + L::x, x, L::wide, barrier);
+      team.copy(to + L::r, r, panel_bytes, barrier);
+      team.copy(to + L::query, query, L::wide, barrier);
+      team.copy(to + L::erase, erase, L::wide, barrier);
     }
 #else
     if (thread < padded_k / 4) copy16_async(to + L::gamma + 16 * thread, gamma + 16 * thread, true);
@@ -200,7 +201,7 @@ struct Block {
       products_wait<0>();
       hold(state);
       fence_async_proxy();
-      barriers().ring.signal_empty(turn);
+      barriers().ring.signal_empty(turn, team);
       as_operand<E>(operand, state);
     }
     if (a.d_initial_state != nullptr && place.first) {
@@ -219,18 +220,19 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
                                       a.segments)) {
     return;
   }
-  const Block<E, padded_k, stages> block{a, maps, place, place.key_head, memory};
+  const Block<E, padded_k, stages> block{a, maps, place, place.key_head, memory, Team::of_cluster()};
   if (threadIdx.x == 0) {
-    block.barriers().ring.initialise(4);
+    block.barriers().ring.initialise(4, block.team);
     block.barriers().state.initialise();
   }
-  __syncthreads();
+  block.team.meet();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   if (__shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0) == 0) {
     block.chain();
   } else {
     block.move();
   }
+  block.team.part();
 }
 
 }  // namespace
@@ -240,8 +242,9 @@ cudaError_t launch_gdn2_reverse(const Gdn2Reverse& a, const Gdn2ReverseMaps& map
   constexpr int stages = 3;
   const std::int64_t blocks =
       std::int64_t{(a.value_dim + 63) / 64} * a.value_heads * a.chunks.sequences * a.segments.count;
-  return launch(gdn2_reverse<E, padded_k, stages>, dim3(static_cast<unsigned>(blocks)), 2 * group_threads,
-                Block<E, padded_k, stages>::bytes, Start::beside_previous, stream, a, maps);
+  return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn2_reverse<E, padded_k, stages>,
+                         dim3(static_cast<unsigned>(blocks)), 2 * group_threads,
+                         Block<E, padded_k, stages>::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn2_reverse<Bf16, 64>(const Gdn2Reverse&, const Gdn2ReverseMaps&, cudaStream_t);

@@ -45,6 +45,7 @@ struct Block {
   const Gdn2ScanMaps& maps;
   Place place;
   unsigned char* memory;
+  Team team;
 
   __device__ std::uint32_t stage(int i) const { return shared_address(memory) + (i % stages) * S::bytes; }
   __device__ Barriers<stages>& barriers() const {
@@ -53,12 +54,14 @@ struct Block {
   /// The caller's tiles of 64 rows go by the copy engine, and so do all images.
   __device__ bool whole(int i) const { return a.use_maps && place.rows(i) == chunk_rows; }
 
-  /// K~, whose place held the state of an earlier turn if that is the result.
+  /// K~, whose place held the state of an earlier turn if that is the result; then each block of a team loads its own,
+  /// since nobody else knows when that state is stored.
   __device__ void load_erase(int i) const {
     const char* const from = static_cast<const char*>(a.erase) + image(i) * padded_k * 128;
 #if defined(DELTAPORT_BULK_COPY)
     if (threadIdx.x % group_threads == 0) {
-      copy_bulk(stage(i) + S::erase, from, padded_k * 128, &barriers().ring.full[i % stages]);
+      const Team& readers = S::output ? team : Team{};
+      readers.copy(stage(i) + S::erase, from, padded_k * 128, &barriers().ring.full[i % stages]);
     }
 #else
     copy_image_async<padded_k * 128, group_threads>(stage(i) + S::erase, from, threadIdx.x % group_threads);
@@ -82,10 +85,10 @@ struct Block {
       std::uint64_t* const barrier = barriers().ring.expect(i, images + (whole ? 2 * panel_bytes : 0));
       if constexpr (S::output) load_erase(i);
       copy_bulk(to + S::gamma, gamma, padded_k * 4, barrier);
-      copy_bulk(to + S::x, x, padded_k * 128, barrier);
+      team.copy(to + S::x, x, padded_k * 128, barrier);
       if constexpr (S::output) {
-        copy_bulk(to + S::query, query, padded_k * 128, barrier);
-        copy_bulk(to + S::r, r, panel_bytes, barrier);
+        team.copy(to + S::query, query, padded_k * 128, barrier);
+        team.copy(to + S::r, r, panel_bytes, barrier);
       }
     }
 #else
@@ -245,7 +248,7 @@ struct Block {
       if constexpr (S::output) signal_ready(i);
       products_wait<0>();
       hold(state);
-      barriers().ring.signal_empty(i);
+      barriers().ring.signal_empty(i, team);
       as_operand<E>(operand, state);
     }
     if (a.final_state != nullptr && place.last) {
@@ -283,7 +286,7 @@ struct Block {
 #pragma unroll
       for (int s = 0; s < 4; ++s) store_a_transposed(stage(i) + S::v, 16 * s, 16 * warp, y[s]);
       fence_async_proxy();
-      barriers().ring.signal_empty(i);
+      barriers().ring.signal_empty(i, team);
     }
   }
 };
@@ -299,12 +302,12 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
                                       a.segments)) {
     return;
   }
-  const B block{a, maps, place, memory};
+  const B block{a, maps, place, memory, Team::of_cluster()};
   if (threadIdx.x == 0) {
-    block.barriers().ring.initialise(B::outputs > 0 ? 8 : 4);
+    block.barriers().ring.initialise(B::outputs > 0 ? 8 : 4, block.team);
     for (std::uint64_t& ready : block.barriers().ready) barrier_init(&ready, group_threads / 32);
   }
-  __syncthreads();
+  block.team.meet();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (group == 0) {
@@ -319,6 +322,7 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
       block.output(group - 1);
     }
   }
+  block.team.part();
 }
 
 template <class E, int padded_k, Result result, int stages>
@@ -326,8 +330,9 @@ cudaError_t start(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaStream_t stre
   using B = Block<E, padded_k, result, stages>;
   const std::int64_t tiles = (a.value_dim + 63) / 64;
   const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences * a.segments.count;
-  return launch(gdn2_scan<E, padded_k, result, stages>, dim3(static_cast<unsigned>(blocks)),
-                B::groups * group_threads, B::bytes, Start::beside_previous, stream, a, maps);
+  return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn2_scan<E, padded_k, result, stages>,
+                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes,
+                         Start::beside_previous, stream, a, maps);
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
     return make_tensor_map(map, f.element, base, rows, sizes.value_heads, sizes.value_dim);
   };
   bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v) && values(maps.o, p.d_y);
-  use_maps = use_maps && values(gradient_maps.d_o, a.d_o);
+  use_maps = use_maps && values(gradient_maps.d_o, a.d_o) && keys(gradient_maps.dq, a.dq) &&
+             keys(gradient_maps.dk, a.dk);
   gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v, gradient_maps.d_y = maps.o;
 
   GdnPrepare prepare;
@@ -106,6 +107,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
   gradients.raw_gate = f.raw_gate, gradients.raw_beta = f.raw_beta;
   gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.inverse;
+  gradients.x = p.x, gradients.r = p.r;
   gradients.factors = p.factors, gradients.partials = p.partials;
   gradients.dq = a.dq, gradients.dk = a.dk, gradients.dv = a.dv;
   gradients.dg = a.dg, gradients.dbeta = a.dbeta;

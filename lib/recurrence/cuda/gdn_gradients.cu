@@ -32,7 +32,7 @@ struct Block : BlockBase<E, padded_k> {
   using Base::value_tile;
   using Base::wait;
 
-  /// First group: dq, P, dP.
+  /// First group: dq, N, dP.
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
     float dq[padded_k / 2];
@@ -40,53 +40,62 @@ struct Block : BlockBase<E, padded_k> {
     float before[2] = {0.0f, 0.0f};
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
-      wait(0, member);
+      wait(loaded_keys, member);
       const float *query_norm = factor(factor_query_norm), *key_norm = factor(factor_key_norm);
       const float* decay = factor(factor_decay);
-      {
-        float p[32];
-        gram(p, at(L::q), at(L::k));
-        for_entries([&](int j, int part, int column) {
-          p[j] = column <= row + 8 * part ? p[j] * query_norm[row + 8 * part] * key_norm[column] : 0.0f;
-        });
-        store_rows<E>(at(L::p), p, warp);
-        fence_async_proxy();
-        named_arrive<sync_p, 2 * group_threads>();
-      }
       const float scale[2] = {a.activations.scale * exp2_fast(decay[row]),
                               a.activations.scale * exp2_fast(decay[row + 8])};
+      float d_r[32];
+      clear(d_r);
       this->for_values(head, member, [&](int tile) {
         std::uint32_t d_o[4][4];
         load_rows(d_o, value_tile(tile, L::d_o), warp);
         scale_rows<E>(d_o, scale);
         add<E, Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
+        wait_y(tile);
+        add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
       });
-      float dot[2] = {0.0f, 0.0f};
+      wait(loaded_rest, member);
+      float dot[2] = {0.0f, 0.0f}, sums[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
       sum_quads(dot);
+      sum_scores(sums, d_r, warp, row);
+      sum_quads(sums);
       if (threadIdx.x % 4 == 0) {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
+          sum(sum_query)[row + 8 * part] =
+              query_norm[row + 8 * part] * (dot[part] - before[part]) + sums[part];
         }
       }
-      named_barrier<sync_all, threads>();  // dRu is there
+      named_barrier<sync_all, threads>();
 
-      float d_p[32];
       std::uint32_t operand[4][4];
-      add_right_parts<E, Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
-      {
-        float m[32];
-        for_entries([&](int j, int part, int column) {
-          d_p[j] = column <= row + 8 * part ? d_p[j] : 0.0f;
-          m[j] = d_p[j] * query_norm[row + 8 * part];
-        });
-        store_rows<E>(at(L::m), m, warp);
-        fence_async_proxy();
+      for_entries([&](int j, int part, int column) {
+        const float difference = decay[row + 8 * part] - decay[column];
+        const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
+        d_r[j] = column <= row + 8 * part ? d * d_r[j] : 0.0f;
+      });
+      as_operand<E>(operand, d_r);
+      clear(d_r);  // now dP
+      add_all(d_r, [&] {
+        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse), true);
+        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse) + panel_bytes, true);
+      });
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        std::uint32_t m[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int j = 8 * s + 2 * i, column = entry_column(j), own = row + 8 * (i % 2);
+          const float x = column <= own ? d_r[j] : 0.0f, y = column + 1 <= own ? d_r[j + 1] : 0.0f;
+          m[i] = pack<E>(query_norm[own] * x, query_norm[own] * y);
+          operand[s][i] = pack<E>(key_norm[column] * x, key_norm[column + 1] * y);
+        }
+        store_a(at(L::m), 16 * warp, 16 * s, m);
       }
-      for_entries([&](int j, int, int column) { d_p[j] *= key_norm[column]; });
+      fence_async_proxy();
       named_arrive<sync_m, 2 * group_threads>();
-      as_operand<E>(operand, d_p);
       add<E, Tile::by_columns>(dq, operand, at(L::k));
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
@@ -94,40 +103,70 @@ struct Block : BlockBase<E, padded_k> {
         sum_quads(after);
         before[0] = after[0], before[1] = after[1];
       } else {
-        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq);
+        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq,
+                                                 maps.dq);
       }
       end_of_head(member);
     }
   }
+  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once.
+  __device__ static void wait_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_y, 3 * group_threads>();
+    } else {
+      named_barrier<sync_y_odd, 3 * group_threads>();
+    }
+  }
+  /// Sums of N = dR o R over rows (of one lane) and columns: the same number in both, where they cancel. A row with itself
+  /// has no decay.
+  __device__ void sum_scores(float (&rows)[2], const float (&d_r)[32], int warp, int row) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      std::uint32_t r[4];
+      load_a(r, at(L::r), 16 * warp, 16 * s);
+      float columns[2][2] = {};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = 8 * s + 2 * i, column = entry_column(j), own = row + 8 * (i % 2);
+        const float2 pair = unpack<E>(r[i]);
+        const float x = column < own ? pair.x * d_r[j] : 0.0f,
+                    y = column + 1 < own ? pair.y * d_r[j + 1] : 0.0f;
+        rows[i % 2] += x + y;
+        columns[i / 2][0] += x, columns[i / 2][1] += y;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          float& x = columns[half][side];
+#pragma unroll
+          for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+          if (lane < 4) sum(sum_column + warp)[16 * s + 8 * half + 2 * lane + side] = x;
+        }
+      }
+    }
+  }
 
-  /// Second group: dk, dv, <S, dS'>.
+  /// Second group: dk, dv.
   __device__ void keys() const {
-    const int thread = threadIdx.x % group_threads, warp = thread / 32, lane = thread % 32,
-              row = own_row(warp);
+    const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     load_all(key_head * group, true);
     float dk[padded_k / 2];
     clear(dk);
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
-      wait(0, member);
+      wait(loaded_keys, member);
       const float *beta = factor(factor_beta), *decay = factor(factor_decay);
       const float scale[2] = {-beta[row] * exp2_fast(decay[row]), -beta[row + 8] * exp2_fast(decay[row + 8])};
-      float states = 0.0f;
       this->template for_values<Loads::own>(head, member, [&](int tile) {
         std::uint32_t d_y[4][4];
         load_rows(d_y, value_tile(tile, L::d_y), warp);
         scale_rows<E>(d_y, scale);
         add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
-#pragma unroll
-        for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
-          const int offset = (i * group_threads + thread) * 16;
-          states += dot_units<E>(load_shared16(value_tile(tile, L::s) + offset),
-                                 load_shared16(value_tile(tile, L::d_s) + offset));
-        }
       });
-      states = sum_warp(states);
-      if (lane == 0) sum(sum_states)[warp] = states;
+      wait(loaded_rest, member);
       named_barrier<sync_all, threads>();
 
       add_left_parts<E, Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
@@ -140,7 +179,7 @@ struct Block : BlockBase<E, padded_k> {
       });
       if (member + 1 == group) {
         this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s),
-                                              a.dk);
+                                              a.dk, maps.dk);
       }
       end_of_head<Loads::own>(member);
     }
@@ -159,59 +198,51 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Third group: dXu and the gradient that reaches A through it.
+  /// Third group: <S, dS'>; dX, rounded with its decay for dk and without for the inverse; t, its products with X.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
-      float d_x[padded_k / 2];
+      float d_x[padded_k / 2], states = 0.0f;
       clear(d_x);
-      wait(0, member);
-      const float *decay = factor(factor_decay), *key_norm = factor(factor_key_norm);
+      wait(loaded_keys, member);
+      const float* const decay = factor(factor_decay);
       this->for_values(head, member, [&](int tile) {
-        // Two barriers, or the other group could arrive twice before this one comes once.
-        if (tile % 2 == 0) {
-          named_barrier<sync_y, 2 * group_threads>();
-        } else {
-          named_barrier<sync_y_odd, 2 * group_threads>();
+#pragma unroll 2
+        for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
+          const int offset = (i * group_threads + thread) * 16;
+          states += dot_units<E>(load_shared16(value_tile(tile, L::s) + offset),
+                                 load_shared16(value_tile(tile, L::d_s) + offset));
         }
+        wait_y(tile);
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
       });
+      states = sum_warp(states);
+      if (thread % 32 == 0) sum(sum_states)[warp] = states;
+      wait(loaded_rest, member);
+      float through[2] = {0.0f, 0.0f};
+      for_elements<E, steps>(at(L::x), warp, [&](int j, int part, float x) { through[part] += d_x[j] * x; });
+      sum_quads(through);
+      if (thread % 4 == 0) sum(sum_row_x)[row] = through[0], sum(sum_row_x)[row + 8] = through[1];
       const float last = decay[63];
       const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
+      std::uint32_t plain[steps][4];
+      as_operand<E>(plain, d_x);
       scale_rows(d_x, c);
       store_rows<E>(at(L::d_x), d_x, warp);
       fence_async_proxy();
-      named_barrier<sync_all, threads>();
+      named_barrier<sync_all, threads>();  // nobody reads the value tiles any more
 
-      float d_e[32];
-      gram(d_e, at(L::k), at(L::d_x));
-      const float norm[2] = {key_norm[row], key_norm[row + 8]};
-      scale_rows(d_e, norm);
-      float* const shared = passed_on();
 #pragma unroll
-      for (int j = 0; j < 32; ++j) shared[j * group_threads + thread] = d_e[j];
+      for (int s = 0; s < steps; ++s) store_a(plain_d_x(), 16 * warp, 16 * s, plain[s]);
+      fence_async_proxy();
       named_arrive<sync_e, 2 * group_threads>();
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        std::uint32_t high[4], low[4];
-        load_a(high, at(L::inverse), 16 * warp, 16 * s);
-        load_a(low, at(L::inverse) + panel_bytes, 16 * warp, 16 * s);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 x = unpack<E>(high[i]), y = unpack<E>(low[i]);
-          d_e[8 * s + 2 * i] *= x.x + y.x;
-          d_e[8 * s + 2 * i + 1] *= x.y + y.y;
-        }
-      }
-      sum_columns(d_e, sum(sum_column_x + warp));
-      named_arrive<sync_t, 2 * group_threads>();
       end_of_head(member);
     }
   }
-  /// Where the third group leaves registers for the fourth, in the place of value tiles that are done with.
-  __device__ float* passed_on() const {
-    return reinterpret_cast<float*>(memory + L::values);
+  /// Where dX lies, without decays.
+  __device__ std::uint32_t plain_d_x() const {
+    return value_tile(1, L::s);
   }
 
   /// Fourth group: Y, the 64 x 64 matrices, the gates.
@@ -220,10 +251,12 @@ struct Block : BlockBase<E, padded_k> {
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
       float sums[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
-      wait(0, member);
-      values_and_scores(head, member, sums, dbeta, warp, row);
+      wait(loaded_keys, member);
+      float kk[32];
+      values_and_scores(kk, head, member, sums, dbeta, warp, row);
+      wait(loaded_rest, member);
       named_barrier<sync_all, threads>();  // the others have what they wait for
-      inverse_gradient(dbeta, warp, row);
+      inverse_gradient(kk, dbeta, warp, row);
       sum_quads(sums);
       sum_quads(dbeta);
       if (thread % 4 == 0) {
@@ -233,15 +266,15 @@ struct Block : BlockBase<E, padded_k> {
           sum(sum_beta)[row + 8 * part] = dbeta[part];
         }
       }
-      named_barrier<sync_t, 2 * group_threads>();  // within this group too
+      named_barrier<sync_gates_group, group_threads>();
       if (thread < 64) write_gates(head, thread);
       end_of_head(member);
     }
   }
 
-  /// Over the value tiles: Y, dR; then N, and dRu to shared memory.
-  __device__ void values_and_scores(int head, int member, float (&sums)[2], float (&dbeta)[2], int warp,
-                                    int row) const {
+  /// Over the value tiles: Y, dR; K K^T, since there is time.
+  __device__ void values_and_scores(float (&kk)[32], int head, int member, float (&sums)[2],
+                                    float (&dbeta)[2], int warp, int row) const {
     const float *decay = factor(factor_decay), *beta = factor(factor_beta),
                 *key_norm = factor(factor_key_norm);
     const float b[2] = {beta[row], beta[row + 8]};
@@ -274,65 +307,47 @@ struct Block : BlockBase<E, padded_k> {
 #pragma unroll
       for (int s = 0; s < 4; ++s) store_a(value_tile(tile, L::v), 16 * warp, 16 * s, operand[s]);
       fence_async_proxy();
-      // Two barriers, or this group could arrive twice before the other comes once.
-      if (tile % 2 == 0) {
-        named_arrive<sync_y, 2 * group_threads>();
+      if (tile % 2 == 0) {  // see wait_y
+        named_arrive<sync_y, 3 * group_threads>();
       } else {
-        named_arrive<sync_y_odd, 2 * group_threads>();
+        named_arrive<sync_y_odd, 3 * group_threads>();
       }
       named_barrier<sync_gates_group, group_threads>();
       add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
     });
 
-    float scores[32];  // P A
-    named_barrier<sync_p, 2 * group_threads>();
-    add_right_parts<E, Tile::by_rows, Tile::by_columns>(scores, at(L::p), at(L::inverse), false);
-    for_entries([&](int j, int part, int column) {
-      const float difference = decay[row + 8 * part] - decay[column];
-      const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
-      d_r[j] = column <= row + 8 * part ? d * d_r[j] : 0.0f;
-      // N: the same number in the row and the column sum, where they cancel. A row with itself has no decay.
-      scores[j] *= column < row + 8 * part ? d_r[j] : 0.0f;
-      sums[part] += scores[j];
-    });
-    sum_columns(scores, sum(sum_column + warp));
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
+    clear(kk);
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k));
   }
 
-  /// dA, through the inverse to L, from there H and dbeta.
-  __device__ void inverse_gradient(float (&dbeta)[2], int warp, int row) const {
-    const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm);
+  /// Through the inverse to L, from there H and dbeta. With dA = P^T dRu + K dXu^T, A^T dA is D o (R^T dR + X dX^T) below
+  /// the diagonal, and nothing else of it counts.
+  __device__ void inverse_gradient(const float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
+    const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm),
+                *decay = factor(factor_decay);
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
+    named_barrier<sync_e, 2 * group_threads>();  // dX is there
     std::uint32_t upper[4][4], rest[4][4];
-    float d_a[32];
-    add_tiles<E, Tile::by_columns, Tile::by_columns>(d_a, at(L::p), at(L::d_r), false);
-    named_barrier<sync_e, 2 * group_threads>();
-    const float* const d_e = passed_on() + threadIdx.x % group_threads;
-    for_entries([&](int j, int part, int column) {
-      d_a[j] = column <= row + 8 * part ? d_a[j] + d_e[j * group_threads] : 0.0f;
+    float z[32], d_a[32];
+    clear(z);
+    add_all(z, [&] {
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true);
+      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), plain_d_x(), true);
     });
-    split_operand<E>(upper, rest, d_a);
+    for_entries([&](int j, int part, int column) {
+      const float difference = decay[row + 8 * part] - decay[column];
+      z[j] = column < row + 8 * part ? z[j] * exp2_fast(difference > 0.0f ? 0.0f : difference) : 0.0f;
+    });
+    split_operand<E>(upper, rest, z);
+    clear(d_a);
     add_all(d_a, [&] {
-      multiply<E, Tile::by_rows>(d_a, upper, high, false);
+      multiply<E, Tile::by_rows>(d_a, upper, high, true);
       multiply<E, Tile::by_rows>(d_a, upper, low, true);
       multiply<E, Tile::by_rows>(d_a, rest, high, true);
     });
-    split_operand<E>(upper, rest, d_a);
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      store_a(at(L::h), 16 * warp, 16 * s, upper[s]);
-      store_a(at(L::h) + panel_bytes, 16 * warp, 16 * s, rest[s]);
-    }
-    fence_async_proxy();
-    named_barrier<sync_gates_group, group_threads>();
-    add_all(d_a, [&] {
-      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h), false);
-      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, high, at(L::h) + panel_bytes, true);
-      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_a, low, at(L::h), true);
-    });
-    float kk[32];
-    gram(kk, at(L::k), at(L::k));
+
     float h[32];
     for_entries([&](int j, int part, int column) {
       const float d_l = column < row + 8 * part ? -d_a[j] : 0.0f;
@@ -340,7 +355,7 @@ struct Block : BlockBase<E, padded_k> {
       h[j] = beta[row + 8 * part] * d_l * key_norm[column];
       d_a[j] = beta[row + 8 * part] * d_l * key_norm[row + 8 * part];
     });
-    named_barrier<sync_gates_group, group_threads>();  // all have read what H replaces
+    named_barrier<sync_gates_group, group_threads>();  // all have read X, which H replaces
     store_rows<E>(at(L::h), h, warp);
     store_rows<E>(at(L::h) + panel_bytes, d_a, warp);
     fence_async_proxy();
@@ -349,9 +364,9 @@ struct Block : BlockBase<E, padded_k> {
 
   /// dg and dbeta of row t by threads 0 to 63.
   __device__ void write_gates(int head, int t) const {
-    float through_x = 0.0f, column = 0.0f;
+    float through_x = sum(sum_row_x)[t], column = 0.0f;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) through_x += sum(sum_column_x + w)[t], column += sum(sum_column + w)[t];
+    for (int w = 0; w < 4; ++w) column += sum(sum_column + w)[t];
     if (t == chunk.rows - 1) through_x = 0.0f;  // no decay between it and the state
     float d_sum = sum(sum_query)[t] + sum(sum_row)[t] - column - through_x;
     // What depends on the decay of the whole chunk belongs to the last row.
@@ -390,13 +405,13 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
     gdn_gradients(const GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Chunk chunk = a.chunks.at(blockIdx.x);
+  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.key_heads, false);
+  const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{{a, maps, memory, static_cast<std::int64_t>(blockIdx.x), chunk,
-                                  static_cast<int>(blockIdx.y), a.value_heads / a.key_heads,
-                                  (a.value_dim + 63) / 64}};
+  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, static_cast<int>(blockIdx.x % a.key_heads),
+                                  a.value_heads / a.key_heads, (a.value_dim + 63) / 64}};
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < barrier_count; ++i) {
 #if defined(DELTAPORT_BULK_COPY)
       barrier_init(block.barrier(i), group_threads + 1);
 #else
@@ -408,15 +423,16 @@ __global__ void __launch_bounds__(threads, 1)
   dependency_wait();
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
+    registers_take<144>();
     block.queries();
   } else if (role == 1) {
-    registers_give<120>();
+    registers_give<112>();
     block.keys();
   } else if (role == 2) {
     registers_give<104>();
     block.writes();
   } else {
-    registers_take<160>();
+    registers_take<152>();
     block.gates();
   }
 }
@@ -425,7 +441,7 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(a.chunks.slots()), static_cast<unsigned>(a.key_heads));
+  const dim3 grid(static_cast<unsigned>(a.chunks.slots() * a.key_heads));
   return launch(gdn_gradients<E, padded_k>, grid, gradients::threads, gradients::Layout<padded_k>::bytes,
                 Start::beside_previous, stream, a, maps);
 }

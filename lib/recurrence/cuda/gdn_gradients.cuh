@@ -10,7 +10,7 @@
 namespace deltaport::recurrence::cuda {
 
 struct GdnGradientMaps {
-  CUtensorMap q, k, v, d_o, d_y;
+  CUtensorMap q, k, v, d_o, d_y, dq, dk;
 };
 
 struct GdnGradients {
@@ -22,6 +22,7 @@ struct GdnGradients {
   const void *raw_gate = nullptr, *raw_beta = nullptr;
   const void *states = nullptr, *d_states = nullptr;  ///< [slots, HV, V tiles] images
   const void* inverse = nullptr;                      ///< [slots, HV, 2] images of A, high and low part
+  const void *x = nullptr, *r = nullptr;              ///< [slots, HV] images of X and R
   const float* factors = nullptr;
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   float *dg = nullptr, *dbeta = nullptr;              ///< [rows, HV], or null where the next are given
@@ -29,7 +30,7 @@ struct GdnGradients {
   float* partials = nullptr;                          ///< [slots, HV, 2]: of dA_log, ddt_bias; or null
 };
 
-/// Block = 512 threads, one chunk and key head; grid = (slots, H).
+/// Block = 512 threads, one chunk and key head; heads run fastest, then chunks in time.
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& arguments, const GdnGradientMaps& maps,
                                  cudaStream_t stream);

@@ -20,43 +20,44 @@ enum class Loads { own, others };
 enum Sync : int {
   sync_gates_group = 1,
   sync_all,
-  sync_p,
   sync_y,
   sync_y_odd,
   sync_m,
   sync_e,
-  sync_t,
   sync_h,
   sync_queries,
   sync_keys,
   sync_sums
 };
 
+/// What has been loaded: K and the factors; the tiles of even and odd value tiles; Q, A, R and X.
+enum Loaded : int { loaded_keys, loaded_values, loaded_rest = loaded_values + 2, barrier_count };
+
 template <int padded_k>
 struct Layout {
   static constexpr int wide = padded_k * 128;
   static constexpr int k = 0, q = wide, inverse = 2 * wide;  // A high, A low
-  static constexpr int p = inverse + 2 * panel_bytes;
-  static constexpr int d_r = p + panel_bytes;      // dRu
-  static constexpr int m = d_r + panel_bytes;      // diag(rstd q) dP
-  static constexpr int h = m + panel_bytes;        // two panels: dA A^T high and low, then H twice
-  static constexpr int d_x = h + 2 * panel_bytes;  // dXu
-  static constexpr int values = d_x + wide;        // two of the following
+  static constexpr int r = inverse + 2 * panel_bytes;
+  static constexpr int d_r = r + panel_bytes;       // dO Y^T
+  static constexpr int m = d_r + panel_bytes;       // diag(rstd q) dP
+  static constexpr int x = m + panel_bytes, h = x;  // X, then H twice
+  static constexpr int d_x = h + 2 * panel_bytes;   // dXu
+  static constexpr int values = d_x + wide;         // two of the following
   static constexpr int v = 0, d_o = panel_bytes, d_y = 2 * panel_bytes, s = 3 * panel_bytes, d_s = s + wide;
   static constexpr int value_bytes = d_s + wide;
   static constexpr int factors = values + 2 * value_bytes;
   static constexpr int sums = factors + factor_rows * 256;
   static constexpr int barriers = sums + 16 * 256;
-  static constexpr int bytes = barriers + 3 * 8;
+  static constexpr int bytes = barriers + barrier_count * 8;
 };
 /// Rows of 64 floats where the groups meet.
 enum Sum : int {
-  sum_query,         // sum over k of dq_S q^
-  sum_row,           // of the third group: its rows' part of dG
-  sum_beta,          // dbeta
-  sum_column = 4,    // 4 rows, one per warp: column sums of N
-  sum_column_x = 8,  // 4 rows: t
-  sum_states = 12,   // 4 numbers: <S, dS'> of the second group's warps
+  sum_query,        // sum over k of dq_S q^, and over a row of N
+  sum_row,          // of the fourth group: its rows' part of dG
+  sum_beta,         // dbeta
+  sum_column = 4,   // 4 rows, one per warp: column sums of N
+  sum_row_x = 8,    // t
+  sum_states = 12,  // 4 numbers: <S, dS'> of the third group's warps
 };
 
 /// The gradients of one token's gates, given those of its log decay and beta; `shared` is scratch of two floats.

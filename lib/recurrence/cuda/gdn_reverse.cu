@@ -41,6 +41,7 @@ struct Block {
   const TileMaps& maps;
   Place place;
   unsigned char* memory;
+  Team team;
 
   __device__ int chunk(int turn) const { return place.chunks - 1 - turn; }
   __device__ std::uint32_t stage(int turn) const {
@@ -69,11 +70,12 @@ struct Block {
                     tiles = 2 * padded_k * 128 + panel_bytes;
       std::uint64_t* const barrier = barriers().ring.expect(turn, images + (whole ? tiles : 0));
       copy_bulk(to + L::factors, numbers, factor_bytes, barrier);
-      copy_bulk(to + L::x, x, padded_k * 128, barrier);
-      copy_bulk(to + L::r, r, panel_bytes, barrier);
+      team.copy(to + L::x, x, padded_k * 128, barrier);
+      team.copy(to + L::r, r, panel_bytes, barrier);
       if (whole) {
-        k.load_bulk<padded_k>(to + L::k, maps.k, row, place.key_head, 0, barrier);
-        q.load_bulk<padded_k>(to + L::q, maps.q, row, place.key_head, 0, barrier);
+        const int first = static_cast<int>(row);
+        team.copy_tile<padded_k>(to + L::k, &maps.k, 0, place.key_head, first, barrier);
+        team.copy_tile<padded_k>(to + L::q, &maps.q, 0, place.key_head, first, barrier);
       }
     }
     if (whole) return;
@@ -231,7 +233,7 @@ struct Block {
       products_wait<0>();
       hold(state);
       fence_async_proxy();
-      barriers().ring.signal_empty(turn);
+      barriers().ring.signal_empty(turn, team);
       as_operand<E>(operand, state);
     }
     if (a.d_initial_state != nullptr && place.first) {
@@ -250,18 +252,19 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
                                       a.segments)) {
     return;
   }
-  const Block<E, padded_k, stages> block{a, maps, place, memory};
+  const Block<E, padded_k, stages> block{a, maps, place, memory, Team::of_cluster()};
   if (threadIdx.x == 0) {
-    block.barriers().ring.initialise(4);
+    block.barriers().ring.initialise(4, block.team);
     block.barriers().state.initialise();
   }
-  __syncthreads();
+  block.team.meet();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   if (__shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0) == 0) {
     block.chain();
   } else {
     block.move();
   }
+  block.team.part();
 }
 
 }  // namespace
@@ -271,8 +274,9 @@ cudaError_t launch_gdn_reverse(const GdnReverse& a, const TileMaps& maps, cudaSt
   constexpr int stages = 3;
   const std::int64_t blocks =
       std::int64_t{(a.value_dim + 63) / 64} * a.value_heads * a.chunks.sequences * a.segments.count;
-  return launch(gdn_reverse<E, padded_k, stages>, dim3(static_cast<unsigned>(blocks)), 2 * group_threads,
-                Block<E, padded_k, stages>::bytes, Start::beside_previous, stream, a, maps);
+  return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn_reverse<E, padded_k, stages>,
+                         dim3(static_cast<unsigned>(blocks)), 2 * group_threads,
+                         Block<E, padded_k, stages>::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn_reverse<Bf16, 64>(const GdnReverse&, const TileMaps&, cudaStream_t);

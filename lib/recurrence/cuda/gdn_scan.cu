@@ -51,6 +51,7 @@ struct Block {
   const TileMaps& maps;
   Place place;
   unsigned char* memory;
+  Team team;
 
   __device__ std::uint32_t stage(int i) const { return shared_address(memory) + (i % stages) * S::bytes; }
   __device__ const float* factors(int i) const {
@@ -84,12 +85,14 @@ struct Block {
       constexpr int tiles = padded_k * 128 * (S::output ? 2 : 1) + panel_bytes;
       std::uint64_t* const barrier = barriers().ring.expect(i, images + (whole ? tiles : 0));
       if (whole) {
-        k.load_bulk<padded_k>(to + S::k, maps.k, row, place.key_head, 0, barrier);
-        if constexpr (S::output) q.load_bulk<padded_k>(to + S::q, maps.q, row, place.key_head, 0, barrier);
+        const int first = static_cast<int>(row);
+        team.copy_tile<padded_k>(to + S::k, &maps.k, 0, place.key_head, first, barrier);
+        if constexpr (S::output)
+          team.copy_tile<padded_k>(to + S::q, &maps.q, 0, place.key_head, first, barrier);
       }
       copy_bulk(to + S::factors, numbers, factor_bytes, barrier);
-      copy_bulk(to + S::x, x, padded_k * 128, barrier);
-      if constexpr (S::output) copy_bulk(to + S::r, r, panel_bytes, barrier);
+      team.copy(to + S::x, x, padded_k * 128, barrier);
+      if constexpr (S::output) team.copy(to + S::r, r, panel_bytes, barrier);
     }
     if (whole) return;
 #else
@@ -255,7 +258,7 @@ struct Block {
       if (i + 1 < place.chunks) barriers().ring.wait_full(i + 1, whole(i + 1));
       products_wait<0>();
       hold(state);
-      barriers().ring.signal_empty(i);
+      barriers().ring.signal_empty(i, team);
       as_operand<E>(operand, state);
     }
     if (a.final_state != nullptr && place.last) {
@@ -301,7 +304,7 @@ struct Block {
 #pragma unroll
       for (int s = 0; s < 4; ++s) store_a_transposed(stage(i) + S::v, 16 * s, 16 * warp, y[s]);
       fence_async_proxy();
-      barriers().ring.signal_empty(i);
+      barriers().ring.signal_empty(i, team);
     }
   }
 };
@@ -317,13 +320,13 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
                                       a.segments)) {
     return;
   }
-  const B block{a, maps, place, memory};
+  const B block{a, maps, place, memory, Team::of_cluster()};
   if (threadIdx.x == 0) {
-    block.barriers().ring.initialise(B::outputs > 0 ? 8 : 4);
+    block.barriers().ring.initialise(B::outputs > 0 ? 8 : 4, block.team);
     for (Handover& handover : block.barriers().state) handover.initialise();
     for (Handover& handover : block.barriers().y) handover.initialise();
   }
-  __syncthreads();
+  block.team.meet();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (group == 0) {
@@ -338,6 +341,7 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
       block.output(group - 1);
     }
   }
+  block.team.part();
 }
 
 template <class E, int padded_k, Result result, int stages>
@@ -345,8 +349,9 @@ cudaError_t start(const Scan& a, const TileMaps& maps, cudaStream_t stream) {
   using B = Block<E, padded_k, result, stages>;
   const std::int64_t tiles = (a.value_dim + 63) / 64;
   const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences * a.segments.count;
-  return launch(gdn_scan<E, padded_k, result, stages>, dim3(static_cast<unsigned>(blocks)),
-                B::groups * group_threads, B::bytes, Start::beside_previous, stream, a, maps);
+  return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn_scan<E, padded_k, result, stages>,
+                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes,
+                         Start::beside_previous, stream, a, maps);
 }
 
 }  // namespace

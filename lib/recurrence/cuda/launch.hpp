@@ -22,10 +22,19 @@ inline bool kernels_overlap() {
   return overlap;
 }
 
+/// Blocks of a team (see Team) among those of neighbouring value tiles: they read the same keys.
+inline int team_of_value_tiles(int padded_k, int value_dim) {
+  int device = 0, clusters = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess;
+  return known && clusters != 0 && padded_k == 128 && (value_dim + 63) / 64 % 2 == 0 ? 2 : 1;
+}
+
 /// `cluster` blocks, neighbours in x, see each other's shared memory.
-template <int cluster = 1, class... Parameters, class... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes, Start start,
-                   cudaStream_t stream, const Arguments&... arguments) {
+template <class... Parameters, class... Arguments>
+cudaError_t launch_clusters(int cluster, void (*kernel)(Parameters...), dim3 grid, int threads,
+                            int shared_bytes, Start start, cudaStream_t stream,
+                            const Arguments&... arguments) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
@@ -35,9 +44,9 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, int sh
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if constexpr (cluster > 1) {
+  if (cluster > 1) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = cluster;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
     attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
     ++count;
   }
@@ -49,6 +58,12 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, int sh
   config.attrs = attributes;
   config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, int shared_bytes, Start start,
+                   cudaStream_t stream, const Arguments&... arguments) {
+  return launch_clusters(1, kernel, grid, threads, shared_bytes, start, stream, arguments...);
 }
 
 }  // namespace deltaport::recurrence::cuda

@@ -67,6 +67,23 @@ __device__ __forceinline__ void copy_tile_bulk(std::uint32_t shared, const void*
       "l"(map), "r"(column), "r"(head), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
+/// The same to the same places, and barriers, of all blocks of the cluster whose bits are set in `blocks`.
+__device__ __forceinline__ void copy_bulk_to(std::uint32_t shared, const void* global, int bytes,
+                                             std::uint64_t* barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+      "[%3], %4;" ::"r"(shared),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks)
+      : "memory");
+}
+__device__ __forceinline__ void copy_tile_bulk_to(std::uint32_t shared, const void* map, int column, int head,
+                                                  int row, std::uint64_t* barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
+      "l"(map), "r"(column), "r"(head), "r"(row), "r"(shared_address(barrier)), "h"(blocks)
+      : "memory");
+}
 /// Into the second-level cache only.
 __device__ __forceinline__ void prefetch_tile_bulk(const void* map, int column, int head, int row) {
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(column),
@@ -168,6 +185,33 @@ __device__ __forceinline__ void cluster_arrive() {
 __device__ __forceinline__ void cluster_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+/// Number of this block in its cluster.
+__device__ __forceinline__ std::uint32_t cluster_rank() {
+  std::uint32_t rank = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+  return rank;
+}
+/// Blocks of this block's cluster; 1 outside of one.
+__device__ __forceinline__ int cluster_blocks() {
+  int blocks = 1;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+#endif
+  return blocks;
+}
+/// Arrives at the barrier that lies at `own` in block `rank`. Releases to the own block only: a release to the cluster
+/// waits for the whole memory system, and who is signalled only learns that something has been read.
+__device__ __forceinline__ void cluster_barrier_arrive(std::uint64_t* own, std::uint32_t rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;"
+      " mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(shared_address(own)),
+      "r"(rank)
+      : "memory");
 #endif
 }
 /// What lies at `own` in the shared memory of block `rank` of a cluster of `blocks`.

@@ -25,7 +25,7 @@ struct Scan {
   void* states = nullptr;                 ///< [slots, HV, V tiles] images 64 (V) x K of S^T before each chunk
 };
 
-/// Block = 256 threads, one sequence, value head and 64 value columns.
+/// Block = 256 threads, one sequence, value head and 64 value columns; two of a head are a cluster, see Team.
 template <class E, int padded_k>
 cudaError_t launch_gdn_scan(const Scan& arguments, const TileMaps& maps, cudaStream_t stream);
 
