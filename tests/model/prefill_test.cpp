@@ -129,8 +129,8 @@ TYPED_TEST(Prefill, EqualsTheWholeSequenceInAnyChunks) {
     this->expect_whole(config, ragged, chunk);
 }
 
-// Chunks that begin inside of a tile of keys and span several. What attention gives all tokens goes on into the layers
-// behind it.
+// Chunks that begin inside of a tile of keys and span several. What attention gives all tokens goes on into
+// the layers behind it.
 TYPED_TEST(Prefill, EqualsTheWholeSequenceAcrossTiles) {
   ModelConfig config = small_lm_config(Head::tied);
   config.layer_pattern = {LayerType::attention, LayerType::gdn, LayerType::gdn2};
