@@ -120,8 +120,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// All prompts at once, then one token of each text at a time, each at its own position: what one of them draws does not
-// depend on the others. A single one is shown as it grows, several when all have ended.
+// All prompts at once, then one token of each text at a time, each at its own position: what one of them
+// draws does not depend on the others. A single one is shown as it grows, several when all have ended.
 template <class T>
 void write_texts(const Options& options, const RunConfig& config, const std::filesystem::path& checkpoint,
                  const Tokenizer& tokenizer) {

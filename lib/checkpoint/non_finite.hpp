@@ -19,7 +19,8 @@ struct NonFinite {
   std::string str() const;
 };
 
-/// Counts in whole elements as they stand in a file, at any alignment. Types other than F16, BF16, F32 and F64 have none.
+/// Counts in whole elements as they stand in a file, at any alignment. Types other than F16, BF16, F32 and
+/// F64 have none.
 NonFinite count_non_finite(FileDtype dtype, const std::byte* raw, std::uint64_t bytes);
 
 }  // namespace deltaport

@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view space_class =
     R"(\t\n\x0b\f\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-// Escapes that PCRE2 and the engine that tokenizers use read differently, that cut inside of characters (\C), or
-// that move where a match begins (\K, \G).
+// Escapes that PCRE2 and the engine that tokenizers use read differently, that cut inside of characters (\C),
+// or that move where a match begins (\K, \G).
 constexpr std::string_view read_otherwise = "hHCEGKQ";
 
 std::string message_of(int error) {

@@ -37,9 +37,9 @@ template <class T>
 void attention_forward(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences, const T* q,
                        const T* k, const T* v, T* o, Accumulate<T>* logsumexp);
 
-/// The same for documents that began earlier: keys and values [N, capacity, kv_heads, head_dim] hold them from their
-/// start on, those of this run included, and lengths[n] of sequence n's are older than this run. Of the shape,
-/// value_stride is kv_heads * head_dim.
+/// The same for documents that began earlier: keys and values [N, capacity, kv_heads, head_dim] hold them
+/// from their start on, those of this run included, and lengths[n] of sequence n's are older than this run.
+/// Of the shape, value_stride is kv_heads * head_dim.
 template <class T>
 void attention_cached(Runtime& runtime, const AttentionShape& shape, const Sequences& sequences,
                       const std::int32_t* lengths, std::int64_t capacity, const T* q, const T* keys,

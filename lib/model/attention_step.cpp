@@ -68,7 +68,8 @@ struct AttendToState {
     weigh_values(team, length, p, values + first, row, inverse, o + team.league_rank() * hd);
   }
 
-  /// out = inverse sum over t of p[t] value[t]. Hosts take some channels at a time, so that rows are read as they lie.
+  /// out = inverse sum over t of p[t] value[t]. Hosts take some channels at a time, so that rows are read as
+  /// they lie.
   KOKKOS_FORCEINLINE_FUNCTION void weigh_values(const TeamMember& team, std::int64_t length, const A* p,
                                                 const T* value, std::int64_t row, A inverse, T* out) const {
     const std::int64_t hd = layout.head_dim;

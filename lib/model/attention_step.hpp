@@ -13,8 +13,8 @@ void append_to_state(Runtime& runtime, const AttentionLayout& layout, const Atte
                      std::int64_t tokens, const std::int32_t* sequence_of, const std::int32_t* positions,
                      const T* projections, const T* k);
 
-/// Writes o [N, heads, head_dim]: softmax attention of q, one token of each sequence, over the lengths[n] + 1 first
-/// tokens of the state.
+/// Writes o [N, heads, head_dim]: softmax attention of q, one token of each sequence, over the lengths[n] + 1
+/// first tokens of the state.
 template <class T>
 void attend_to_state(Runtime& runtime, const AttentionLayout& layout, const AttentionState<T>& state,
                      const T* q, T* o);

@@ -13,8 +13,8 @@ struct PrefillChunk {
   std::vector<std::int32_t> tokens;
 };
 
-/// All tokens in order, chunk_tokens to a chunk (fewer in the last). Throws ShapeError for a sequence without tokens and
-/// for chunk_tokens outside [1, 2^31).
+/// All tokens in order, chunk_tokens to a chunk (fewer in the last). Throws ShapeError for a sequence without
+/// tokens and for chunk_tokens outside [1, 2^31).
 std::vector<PrefillChunk> prefill_chunks(const std::vector<std::vector<std::int32_t>>& sequences,
                                          std::int64_t chunk_tokens);
 

@@ -16,7 +16,8 @@ TEST(ModelFlops, CountMatricesScoresAndChunks) {
   for (const Head tied : {Head::tied, Head::untied}) {
     const ModelFlops flops = training_flops_per_token(small_lm_config(tied), 9);
     EXPECT_DOUBLE_EQ(flops.products, 6 * (gdn + gdn2 + attention + mlps + head));
-    // Token t sees t + 1 keys: 1 + .. + 9 = 45 of 9 x 9, so 5 each; scores and values, 8 wide, 4 heads, 3 passes.
+    // Token t sees t + 1 keys: 1 + .. + 9 = 45 of 9 x 9, so 5 each; scores and values, 8 wide, 4 heads, 3
+    // passes.
     EXPECT_DOUBLE_EQ(flops.attention, 3 * (2 * 2 * 4 * 8) * 5.0);
     EXPECT_DOUBLE_EQ(flops.recurrence, 2 * 3 * 4 * (6.0 * 4 * 6 + 4 * 64 * (4 + 6) + 2 * 64 * 64 / 3.0));
     EXPECT_DOUBLE_EQ(flops.total(), flops.products + flops.attention + flops.recurrence);

@@ -49,9 +49,9 @@ struct ImportSummary {
 /// Turns a Hugging Face folder into a checkpoint `output`/step-00000000 with weights, without an optimizer's
 /// state, and `output`/model.yaml with the keys of its model. Each tensor keeps its type and bits;
 /// config.json, the tokenizer's files and the like are kept in the checkpoint's config/. Values that are no
-/// numbers are kept too, and told in the summary. Whole or not there, like every checkpoint. Throws Error (exit code 2) that names every tensor that is unknown, missing or of a
-/// wrong shape or type; when `output` holds something and is not to be replaced; CheckpointError when it
-/// cannot be written.
+/// numbers are kept too, and told in the summary. Whole or not there, like every checkpoint. Throws Error
+/// (exit code 2) that names every tensor that is unknown, missing or of a wrong shape or type; when `output`
+/// holds something and is not to be replaced; CheckpointError when it cannot be written.
 ImportSummary import_hugging_face(const std::filesystem::path& folder, const std::filesystem::path& output,
                                   Overwrite overwrite);
 

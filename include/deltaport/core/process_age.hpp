@@ -5,8 +5,8 @@
 
 namespace deltaport {
 
-/// Seconds since the operating system started this process, to about 10 ms: what a program did before main() counts.
-/// Nothing where /proc does not tell.
+/// Seconds since the operating system started this process, to about 10 ms: what a program did before main()
+/// counts. Nothing where /proc does not tell.
 std::optional<double> process_age_seconds();
 
 }  // namespace deltaport

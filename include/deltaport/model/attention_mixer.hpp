@@ -67,8 +67,9 @@ class AttentionMixer {
   /// Advances every sequence by one token: x [N, hidden_size] -> [N, hidden_size]. Throws ShapeError when the
   /// state is full.
   Tensor<T> step(Runtime& runtime, const Tensor<T>& x, AttentionState<T>& state) const;
-  /// Advances the run's sequences by its T tokens, any number each: x [T, hidden_size] -> [T, hidden_size], as forward()
-  /// has them in the whole documents. Always by the portable kernels. Throws ShapeError where the state has no room.
+  /// Advances the run's sequences by its T tokens, any number each: x [T, hidden_size] -> [T, hidden_size],
+  /// as forward() has them in the whole documents. Always by the portable kernels. Throws ShapeError where
+  /// the state has no room.
   Tensor<T> prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
                     AttentionState<T>& state) const;
 

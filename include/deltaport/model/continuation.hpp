@@ -22,7 +22,8 @@ struct Continuation {
   }
 };
 
-/// Builds the device tensors. Throws ShapeError unless boundaries start at 0 and ascend. Fences the compute stream.
+/// Builds the device tensors. Throws ShapeError unless boundaries start at 0 and ascend. Fences the compute
+/// stream.
 inline Continuation make_continuation(Runtime& runtime, std::vector<std::int32_t> cu_seqlens,
                                       std::int64_t first) {
   Continuation run;
@@ -32,7 +33,8 @@ inline Continuation make_continuation(Runtime& runtime, std::vector<std::int32_t
   return run;
 }
 
-/// Throws ShapeError unless the run has `rows` tokens and its sequences are among the `available` ones of a state.
+/// Throws ShapeError unless the run has `rows` tokens and its sequences are among the `available` ones of a
+/// state.
 inline void check_continuation(const std::string& where, const Continuation& run, std::int64_t rows,
                                std::int64_t available) {
   DELTAPORT_VALIDATE(run.tokens() == rows, ShapeError, where, ": the run has ", run.tokens(),

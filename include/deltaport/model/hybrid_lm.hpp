@@ -84,11 +84,11 @@ class HybridLm {
   /// State of N sequences before their first token, with room for `capacity` tokens each (attention layers
   /// only).
   DecodeState<T> make_decode_state(Runtime& runtime, std::int64_t sequences, std::int64_t capacity) const;
-  /// The next tokens of every sequence, on the host, any number but none: logits [N, vocab] after the last of each. They
-  /// go through the layers as one packed run, cut every `chunk_tokens`, whatever sequence that falls in; memory is
-  /// that of one such chunk. Moves the state on, which may have seen tokens before. Equal to steps, and to the model's
-  /// forward over whole sequences, but for rounding. Throws ShapeError naming what does not fit; fences the compute
-  /// stream once for each chunk.
+  /// The next tokens of every sequence, on the host, any number but none: logits [N, vocab] after the last of
+  /// each. They go through the layers as one packed run, cut every `chunk_tokens`, whatever sequence that
+  /// falls in; memory is that of one such chunk. Moves the state on, which may have seen tokens before. Equal
+  /// to steps, and to the model's forward over whole sequences, but for rounding. Throws ShapeError naming
+  /// what does not fit; fences the compute stream once for each chunk.
   Tensor<Accumulate<T>> prefill(Runtime& runtime, const std::vector<std::vector<std::int32_t>>& tokens,
                                 std::int64_t chunk_tokens, DecodeState<T>& state);
   /// One token of each sequence, int32 [N] -> logits [N, vocab]; moves the state on.

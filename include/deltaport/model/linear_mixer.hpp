@@ -53,8 +53,8 @@ class LinearMixer {
   LinearDecodeState<T> make_state(Runtime& runtime, std::int64_t count) const;
   /// One token of each of N sequences, x [N, D] -> [N, D]; moves `state` on in place.
   Tensor<T> step(Runtime& runtime, const Tensor<T>& x, const LinearDecodeState<T>& state);
-  /// The T tokens of a run, x [T, D] -> [T, D], as forward() has them in the whole documents; moves the state of the
-  /// run's sequences on in place.
+  /// The T tokens of a run, x [T, D] -> [T, D], as forward() has them in the whole documents; moves the state
+  /// of the run's sequences on in place.
   Tensor<T> prefill(Runtime& runtime, const Tensor<T>& x, const Continuation& run,
                     const LinearDecodeState<T>& state);
 

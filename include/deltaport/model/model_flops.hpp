@@ -7,9 +7,9 @@
 
 namespace deltaport {
 
-/// Floating-point operations that training on one token needs, forward and backward, whatever computes them: nothing is
-/// counted that is only computed again. A backward counts as two forwards. Multiply-adds are two operations;
-/// element-wise work, norms, convolution and the optimizer are left out.
+/// Floating-point operations that training on one token needs, forward and backward, whatever computes them:
+/// nothing is counted that is only computed again. A backward counts as two forwards. Multiply-adds are two
+/// operations; element-wise work, norms, convolution and the optimizer are left out.
 struct ModelFlops {
   double products =
       0;  ///< 6 per weight of a matrix; an untied embedding, which is only looked up, not among them
@@ -20,7 +20,8 @@ struct ModelFlops {
   double total() const { return products + attention + recurrence; }
 };
 
-/// For rows of `seq_len` tokens, each taken as one document. Allocates no tensors. Throws ConfigError as HybridLm does.
+/// For rows of `seq_len` tokens, each taken as one document. Allocates no tensors. Throws ConfigError as
+/// HybridLm does.
 ModelFlops training_flops_per_token(const ModelConfig& config, std::int64_t seq_len);
 
 }  // namespace deltaport

@@ -59,8 +59,8 @@ template <class T>
 QkvConvResult<T> qkv_conv_step(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
                                const Tensor<T>& weight, const Tensor<T>& state);
 
-/// The next tokens of M sequences, packed: x the channels of T tokens, state [M, channels, W - 1] as above, moved on in
-/// place. Sequences may be empty.
+/// The next tokens of M sequences, packed: x the channels of T tokens, state [M, channels, W - 1] as above,
+/// moved on in place. Sequences may be empty.
 template <class T>
 QkvConvResult<T> qkv_conv_prefill(Runtime& runtime, const QkvShape& shape, const ColumnSlice<T>& x,
                                   const Tensor<T>& weight, const Sequences& sequences,

@@ -53,8 +53,8 @@ struct StepProfile {
 };
 
 /// Runs `warmup` steps, then `steps` without and `steps` with the work timer, interleaved, then every product
-/// shape alone, and a large one unless `peak` is given. Collective. Training state changes. Throws ConfigError unless
-/// warmup >= 0 and steps >= 1.
+/// shape alone, and a large one unless `peak` is given. Collective. Training state changes. Throws
+/// ConfigError unless warmup >= 0 and steps >= 1.
 StepProfile profile_steps(AnyTrainingRun& run, const Communicator& communicator, std::int64_t warmup,
                           std::int64_t steps, const std::optional<PeakRate>& peak = {});
 
