@@ -39,7 +39,7 @@ struct StepProfile {
   PeakRate peak;  ///< as given, else of the fastest product: one of the step's alone, or a large one
   std::optional<double> first_step_seconds;  ///< from the process's start to the end of its first step
   std::string weights;                       ///< where they came from: "random weights"
-  std::size_t allocated_peak = 0;            ///< bytes of the arena, over all steps
+  std::size_t allocated_peak = 0;            ///< bytes of the arena, in the first measured step
   std::size_t reserved_peak = 0;
 
   double share(Work kind) const;
