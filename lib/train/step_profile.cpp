@@ -229,7 +229,8 @@ void append_work(std::string& out, const StepProfile& profile) {
   std::stable_sort(order.begin(), order.end(),
                    [&](Work a, Work b) { return profile.share(a) > profile.share(b); });
   for (const Work kind : order)
-    append(out, "  %-14s %10.2f %6.1f%%\n", std::string(name_of(kind)).c_str(),
+    append(out, "  %-14s %10.2f %6.1f%%\n",
+           kind == Work::other ? "other and idle" : std::string(name_of(kind)).c_str(),
            profile.seconds[static_cast<std::size_t>(kind)] * 1e3, 100.0 * profile.share(kind));
 }
 
