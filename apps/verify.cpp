@@ -47,41 +47,86 @@ RunConfig with(LoadRequest request, const std::vector<std::string>& overrides) {
   return load_config(request).config;
 }
 
-/// The scopes that can move between captured mixers; empty where there are none.
-std::string scopes_of_mixers(const RunConfig& config) {
-  std::string scopes;
-  for (const OffloadScope scope : config.offload.scopes)
-    if (scope != OffloadScope::mlp) scopes += (scopes.empty() ? "" : ",") + std::string(name_of(scope));
-  return scopes;
+/// What the arms are, and what is left out of them.
+struct Arms {
+  RunConfig reference;
+  std::vector<VerifyArm> arms;
+  std::vector<std::string> notes;  // lines
+
+  /// Arms of which the same is to be said share a line.
+  void note(const std::string& arm, const std::string& rest) {
+    for (std::string& line : notes)
+      if (line.ends_with(rest)) {
+        line.insert(line.size() - rest.size(), concat(", ", arm));
+        return;
+      }
+    notes.push_back(arm + rest);
+  }
+};
+
+/// Why what `scope` names cannot move in this run, or an empty text.
+std::string immovable(OffloadScope scope, const RunConfig& config, bool mixers_captured) {
+  if (scope == OffloadScope::mlp)
+    return mixers_captured ? "graph.scope attention leaves it out of the captured graphs" : "";
+  if (scope == OffloadScope::gdn_core_attn && config.recompute.gdn_core_inputs == CoreInputsAgain::all)
+    return "recompute.gdn_core_inputs = all leaves nothing of it";
+  const bool wants_attention = scope == OffloadScope::attn_core;
+  for (std::int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer)
+    if ((config.model.layer_type(layer) == LayerType::attention) == wants_attention) return "";
+  return concat("the model has no ", wants_attention ? "attention" : "gdn or gdn2", " layer");
 }
 
-std::vector<VerifyArm> arms_of(const LoadRequest& request, const std::vector<std::string>& also) {
-  std::vector<VerifyArm> arms;
-  const std::string mixers = scopes_of_mixers(with(request, eager));
+/// Adds what the arm moves to its overrides. False, with a note, where that would be nothing.
+bool choose_scopes(const ArmRow& row, std::vector<std::string>& overrides, Arms& arms) {
+  const bool mixers_captured = row.overrides[0] == "--graph.scope=attention";
+  std::string scopes, reasons;
+  for (const OffloadScope scope : arms.reference.offload.scopes) {
+    const std::string reason = immovable(scope, arms.reference, mixers_captured);
+    if (reason.empty())
+      scopes += concat(scopes.empty() ? "" : ",", name_of(scope));
+    else
+      reasons += concat(reasons.empty() ? "" : "; ", name_of(scope), ": ", reason);
+  }
+  if (!reasons.empty())
+    arms.note(row.name, scopes.empty() ? concat(": left out, nothing would move (", reasons, ")")
+                                       : concat(": of offload.scopes, ", scopes, " only (", reasons, ")"));
+  overrides.push_back("--offload.scopes=[" + scopes + "]");
+  return !scopes.empty();
+}
+
+Arms arms_of(LoadRequest request, const Options& options) {
+  Arms all;
+  all.reference = with(request, eager);
+  // Captures need steps after their warm-up, and the learning rate is that of a run with as many.
+  if (all.reference.train.steps < options.steps) {
+    all.notes.push_back(concat("train.steps = ", options.steps, " in every arm, for --steps ", options.steps,
+                               "; the run's own ", all.reference.train.steps, " would be too few"));
+    request.overrides.push_back(concat("--train.steps=", options.steps));
+    all.reference = with(request, eager);
+  }
   for (const ArmRow& row : rows) {
     std::vector<std::string> overrides = row.overrides;
-    if (row.must_move && overrides[0] == "--graph.scope=attention") {
-      if (mixers.empty()) continue;  // nothing but mlp, which that scope cannot move
-      overrides.push_back("--offload.scopes=[" + mixers + "]");
-    }
-    arms.push_back({row.name, with(request, overrides), row.must_capture, row.must_move});
+    if (row.must_move && !choose_scopes(row, overrides, all)) continue;
+    all.arms.push_back({row.name, with(request, overrides), row.must_capture, row.must_move});
   }
-  for (const std::string& key : also) {
+  for (const std::string& key : options.also) {
     std::vector<std::string> overrides = eager;
     overrides.push_back("--" + key);
-    arms.push_back({key, with(request, overrides)});
+    all.arms.push_back({key, with(request, overrides)});
   }
-  return arms;
+  return all;
 }
 
 int verify_run(Session& session, const LoadRequest& request, const Options& options) {
-  const std::vector<VerifyArm> arms = arms_of(request, options.also);
-  verify(session.world(), with(request, eager), arms, options.steps, [](const std::string& line) {
+  const Arms all = arms_of(request, options);
+  if (session.world().is_root())
+    for (const std::string& note : all.notes) std::printf("%s\n", note.c_str());
+  verify(session.world(), all.reference, all.arms, options.steps, [](const std::string& line) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   });
   if (session.world().is_root())
-    std::printf("all %zu arms give the bits of the eager run over %lld steps\n", arms.size(),
+    std::printf("all %zu arms give the bits of the eager run over %lld steps\n", all.arms.size(),
                 static_cast<long long>(options.steps));
   return 0;
 }
@@ -96,10 +141,11 @@ void add_verify(CLI::App& parent, const Invocation& invocation, Action& action) 
   command->add_option("--steps", options->steps, "Optimizer steps of each arm, more than graph.warmup_steps")
       ->check(at_least<std::int64_t>(1))
       ->capture_default_str();
-  command->add_option(
-      "--also", options->also,
-      "Another arm with this key changed, e.g. --also recurrence.implementation=reference; may be "
-      "given several times");
+  command
+      ->add_option("--also", options->also,
+                   "Another arm: the eager run (graph.scope none, offload off) with this key changed, e.g. "
+                   "--also recurrence.implementation=reference; once for each arm")
+      ->allow_extra_args(false);
   accept_config(*command);
   command->footer(
       "Trains the first steps of the run in several ways, each beside an eager run from the same start, and "

@@ -107,6 +107,8 @@ OffloadMetrics RunOffload::take_metrics(std::int64_t step, double step_seconds) 
   std::int64_t sums[] = {stats.transfers.to_host_bytes, stats.transfers.to_device_bytes, stats.freed,
                          stats.useless, stats.groups};
   communicator_.all_reduce_sum(sums, 5);
+  const std::int64_t least =
+      communicator_.min(std::min(stats.transfers.to_host_bytes, stats.transfers.to_device_bytes));
   double seconds[] = {stats.transfers.to_host_seconds, stats.transfers.to_device_seconds,
                       stats.transfers.stall_seconds, stats.transfers.to_host_stall_seconds};
   communicator_.all_reduce_max(seconds, 4);
@@ -132,6 +134,7 @@ OffloadMetrics RunOffload::take_metrics(std::int64_t step, double step_seconds) 
   m.pinned_bytes = peaks[2];
   m.driver_used_bytes = peaks[3];
   m.peak_blocks = block_summary(runtime_.arena().peak_blocks(), 8);
+  m.least_rank_bytes = least;
   return m;
 }
 

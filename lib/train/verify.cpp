@@ -4,6 +4,7 @@
 #include <bit>
 #include <cinttypes>
 
+#include "deltaport/config/names.hpp"
 #include "deltaport/train/run_offload.hpp"
 #include "deltaport/train/training_run.hpp"
 #include "train/first_difference.hpp"
@@ -99,15 +100,18 @@ class Comparison {
   Side<T>& other_;
 };
 
-/// Prints a row column by column, so that the one with the difference shows where it stopped.
+/// Prints a row column by column, so that the one with the difference shows where it stopped. Returns what the
+/// reference gave.
 template <class T>
-void compare_step(const Communicator& communicator, const VerifyArm& arm, std::int64_t step,
-                  Side<T>& reference, Side<T>& other, const std::function<void(const std::string&)>& print) {
+StepResult compare_step(const Communicator& communicator, const VerifyArm& arm, std::int64_t step,
+                        Side<T>& reference, Side<T>& other,
+                        const std::function<void(const std::string&)>& print) {
   const StepResult a = reference.run.step(step - 1), b = other.run.step(step - 1);
   const Comparison<T> comparison(arm.name, step, reference, other);
   char start[160];
-  std::snprintf(start, sizeof start, "%-23.60s %4lld  %016" PRIx64 "  %-14.10g  %-12.6g", arm.name.c_str(),
-                static_cast<long long>(step), a.input_hash, a.loss, a.grad_norm);
+  std::snprintf(start, sizeof start, "%-23.60s %4lld  %016" PRIx64 "  %-14s  %-12s", arm.name.c_str(),
+                static_cast<long long>(step), a.input_hash, formatted("%.10g", a.loss).c_str(),
+                formatted("%.6g", a.grad_norm).c_str());
   std::string row = start;
   try {
     communicator.agree([&] { comparison.scalars(a, b); });
@@ -122,6 +126,7 @@ void compare_step(const Communicator& communicator, const VerifyArm& arm, std::i
     print(row + "  DIFFERS");
     throw;
   }
+  return a;
 }
 
 void check_captured(const VerifyArm& arm, AnyTrainingRun& run,
@@ -140,28 +145,62 @@ void check_captured(const VerifyArm& arm, AnyTrainingRun& run,
                train::step_time(stats.capture_seconds)));
 }
 
-void check_moved(const VerifyArm& arm, AnyTrainingRun& run, std::int64_t steps,
+/// `last` is the last step alone: in the first, groups move of which nobody knows yet that they are to stay.
+void check_moved(const VerifyArm& arm, const OffloadMetrics& last,
                  const std::function<void(const std::string&)>& print) {
-  if (!arm.must_move) return;
-  const OffloadMetrics moved =
-      run.offload() != nullptr ? run.offload()->take_metrics(steps, 1.0) : OffloadMetrics{};
-  DELTAPORT_VALIDATE(
-      moved.to_host_bytes > 0 && moved.to_device_bytes > 0, VerifyError, "arm '", arm.name,
-      "' moved nothing to the host and back, so it shows nothing: are the saved tensors smaller than "
-      "offload.min_tensor_elements, their groups no more than stay (offload.slots, offload.keep_last), or "
-      "offload.fraction too small?");
-  print(concat("  ", arm.name, ": ", train::with_thousands(moved.to_host_bytes), " bytes to the host, ",
-               train::with_thousands(moved.to_device_bytes), " back"));
+  DELTAPORT_VALIDATE(last.least_rank_bytes > 0, VerifyError, "arm '", arm.name,
+                     "' moved nothing to the host and back in its last step",
+                     last.to_host_bytes > 0 ? " on some rank" : "",
+                     ", so it shows nothing: are the saved tensors smaller than offload.min_tensor_elements, "
+                     "their groups no "
+                     "more than stay (offload.slots, offload.keep_last), or offload.fraction too small?");
+  print(concat("  ", arm.name, ": ", train::with_thousands(last.to_host_bytes), " bytes to the host, ",
+               train::with_thousands(last.to_device_bytes), " back, in the last step"));
 }
+
+/// Steps of the reference whose loss or gradient norm was not finite.
+struct NotFinite {
+  std::int64_t first = 0, count = 0;
+  double loss = 0.0, grad_norm = 0.0;  // of the first
+
+  void note(std::int64_t step, const StepResult& result) {
+    if (result.finite || step <= last_) return;
+    if (count == 0) first = step, loss = result.loss, grad_norm = result.grad_norm;
+    ++count;
+    last_ = step;
+  }
+
+ private:
+  std::int64_t last_ = 0;  // each arm trains the reference again
+};
 
 template <class T>
 void verify_arm(const Communicator& communicator, const RunConfig& reference, const VerifyArm& arm,
-                std::int64_t steps, const std::function<void(const std::string&)>& print) {
+                std::int64_t steps, NotFinite& not_finite,
+                const std::function<void(const std::string&)>& print) {
   Side<T> eager(communicator, reference), other(communicator, arm.config);
-  for (std::int64_t step = 1; step <= steps; ++step)
-    compare_step(communicator, arm, step, eager, other, print);
+  OffloadMetrics moved;
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    not_finite.note(step, compare_step(communicator, arm, step, eager, other, print));
+    if (other.run.offload() != nullptr) moved = other.run.offload()->take_metrics(step, 1.0);
+  }
   communicator.agree([&] { check_captured(arm, other.run, print); });
-  check_moved(arm, other.run, steps, print);
+  if (arm.must_move) check_moved(arm, moved, print);
+}
+
+/// Throws ConfigError for an arm that could not show anything.
+void check_arm(const RunConfig& reference, const VerifyArm& arm, std::int64_t steps) {
+  DELTAPORT_VALIDATE(!arm.must_capture || arm.config.graph.warmup_steps < steps, ConfigError,
+                     "verify: --steps ", steps, " leaves arm '", arm.name,
+                     "' nothing to capture after graph.warmup_steps = ", arm.config.graph.warmup_steps);
+  DELTAPORT_VALIDATE(!arm.must_move || steps > 1, ConfigError, "verify: --steps ", steps, " leaves arm '",
+                     arm.name, "' no step after the first, which learns what moves");
+  const Dtype own = model_dtype(arm.config), type = model_dtype(reference);
+  DELTAPORT_VALIDATE(own == type, ConfigError, "verify: arm '", arm.name, "' is in ", name_of(own),
+                     " and the eager run in ", name_of(type),
+                     ", which have no bits in common; train.precision is the same in all arms: give "
+                     "--train.precision=",
+                     name_of(arm.config.train.precision), " to verify the run in it");
 }
 
 }  // namespace
@@ -169,10 +208,7 @@ void verify_arm(const Communicator& communicator, const RunConfig& reference, co
 void verify(const Communicator& communicator, const RunConfig& reference, const std::vector<VerifyArm>& arms,
             std::int64_t steps, const std::function<void(const std::string& line)>& print) {
   DELTAPORT_VALIDATE(steps >= 1, ConfigError, "verify needs --steps >= 1, got ", steps);
-  for (const VerifyArm& arm : arms)
-    DELTAPORT_VALIDATE(!arm.must_capture || arm.config.graph.warmup_steps < steps, ConfigError,
-                       "verify: --steps ", steps, " leaves arm '", arm.name,
-                       "' nothing to capture after graph.warmup_steps = ", arm.config.graph.warmup_steps);
+  for (const VerifyArm& arm : arms) check_arm(reference, arm, steps);
   const auto print_once = [&](const std::string& line) {
     if (communicator.is_root()) print(line);
   };
@@ -180,12 +216,19 @@ void verify(const Communicator& communicator, const RunConfig& reference, const 
       "arm                     step  inputs            loss            grad norm     scalars  gradients  "
       "weights  "
       "optimizer");
+  NotFinite not_finite;
   for (const VerifyArm& arm : arms) {
     if (model_dtype(reference) == Dtype::bf16)
-      verify_arm<bfloat16>(communicator, reference, arm, steps, print_once);
+      verify_arm<bfloat16>(communicator, reference, arm, steps, not_finite, print_once);
     else
-      verify_arm<float>(communicator, reference, arm, steps, print_once);
+      verify_arm<float>(communicator, reference, arm, steps, not_finite, print_once);
   }
+  if (not_finite.count > 0)
+    print_once(concat("  the run is not finite in ", not_finite.count, " of ", steps,
+                      " steps, first in step ", not_finite.first, " (loss ",
+                      formatted("%.10g", not_finite.loss), ", gradient norm ",
+                      formatted("%.6g", not_finite.grad_norm),
+                      "): such steps change no weight, and equal bits in them show little"));
 }
 
 }  // namespace deltaport

@@ -54,7 +54,8 @@ TEST_F(VerifyCommand, TheFirstDifferenceEndsItWithOne) {
 TEST_F(VerifyCommand, AnArmThatMovesNothingShowsNothing) {
   const Outcome outcome = verify("--steps 2 --offload.min_tensor_elements=1000000");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
-  EXPECT_TRUE(has(outcome.text, "arm 'offload' moved nothing to the host and back, so it shows nothing"))
+  EXPECT_TRUE(has(outcome.text,
+                  "arm 'offload' moved nothing to the host and back in its last step, so it shows nothing"))
       << outcome.text;
 }
 
@@ -67,9 +68,52 @@ TEST_F(VerifyCommand, OtherImplementationsMayBeAskedFor) {
 TEST_F(VerifyCommand, CapturedMixersDoNotMoveTheMlp) {
   const Outcome outcome = verify("--steps 4 --offload.scopes=[mlp]");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_FALSE(has(outcome.text, "graph attention+offload")) << outcome.text;
+  EXPECT_FALSE(has(outcome.text, row("graph attention+offload", 1))) << outcome.text;
   EXPECT_TRUE(has(outcome.text, row("graph layer+offload", 4))) << outcome.text;
   EXPECT_TRUE(has(outcome.text, "all 8 arms")) << outcome.text;
+  EXPECT_TRUE(
+      has(outcome.text, "graph attention+offload: left out, nothing would move (mlp: graph.scope attention"))
+      << outcome.text;
+}
+
+TEST_F(VerifyCommand, ArmsThatCannotBeAreLeftOutAndNamed) {
+  const Outcome recomputed =
+      verify("--steps 3 --recompute.gdn_core_inputs=all --offload.scopes=[gdn_core_attn]");
+  EXPECT_EQ(recomputed.exit_code, 0) << recomputed.text;
+  EXPECT_TRUE(has(
+      recomputed.text,
+      "offload, offload between layers, graph attention+offload, graph layer+offload, graph step+offload: "
+      "left out, nothing would move (gdn_core_attn: recompute.gdn_core_inputs = all leaves nothing of it)"))
+      << recomputed.text;
+  EXPECT_TRUE(has(recomputed.text, "all 4 arms")) << recomputed.text;
+  const Outcome attention = verify("--steps 3 --model.layer_pattern=[attention]");
+  EXPECT_EQ(attention.exit_code, 0) << attention.text;
+  EXPECT_TRUE(
+      has(attention.text,
+          "offload, offload between layers, graph layer+offload, graph step+offload: of offload.scopes, mlp "
+          "only (gdn_core_attn: the model has no gdn or gdn2 layer; norm_out: the "
+          "model has no gdn or gdn2 layer)"))
+      << attention.text;
+  EXPECT_TRUE(has(attention.text, "graph attention+offload: left out, ")) << attention.text;
+  EXPECT_TRUE(has(attention.text, "all 8 arms")) << attention.text;
+}
+
+TEST_F(VerifyCommand, ItsOwnStepsCountAsTheRuns) {
+  const Outcome outcome = verify("--steps 3 --train.steps=1 --schedule.warmup=0");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "train.steps = 3 in every arm")) << outcome.text;
+  EXPECT_TRUE(has(outcome.text, "all 9 arms give the bits of the eager run over 3 steps")) << outcome.text;
+}
+
+// In an order in which an option that took all that follows would take the file.
+TEST_F(VerifyCommand, AlsoTakesOneValue) {
+  const Outcome precision =
+      call("verify --also train.precision=bfloat16 " + folder_ / "run.yaml" + " --steps 2");
+  EXPECT_EQ(precision.exit_code, 2) << precision.text;
+  EXPECT_TRUE(
+      has(precision.text, "arm 'train.precision=bfloat16' is in bfloat16 and the eager run in float32"))
+      << precision.text;
+  EXPECT_TRUE(has(call("verify --help").text, "the eager run (graph.scope none, offload off) with this key"));
 }
 
 TEST_F(VerifyCommand, BadInputIsNamed) {

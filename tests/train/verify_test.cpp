@@ -106,5 +106,55 @@ TEST_F(VerifyTest, AnArmThatCapturesNothingShowsNothing) {
   EXPECT_EQ(report({}, 0).code, ExitCode::bad_input);
 }
 
+VerifyArm moving(VerifyArm arm) {
+  arm.must_move = true;
+  return arm;
+}
+
+// The first forward moves groups of which it cannot know that they are to stay.
+TEST_F(VerifyTest, WhatTheFirstForwardMovesIsNotEnough) {
+  const auto with = [](const std::string& keep) {
+    return std::vector<std::string>{"--offload.enabled=true", "--offload.min_tensor_elements=1",
+                                    "--offload.slots=1", "--offload.scopes=[gdn_core_attn,norm_out,mlp]",
+                                    keep};
+  };
+  EXPECT_EQ(report({moving(arm("moves", with("--offload.keep_last=1")))}).error, "");
+  for (const char* scope : {"none", "layer", "step"}) {
+    std::vector<std::string> stays = with("--offload.keep_last=65536");
+    stays.push_back(concat("--graph.scope=", scope));
+    const Report nothing = report({moving(arm("stays", stays))});
+    EXPECT_EQ(nothing.code, ExitCode::failure) << scope;
+    EXPECT_TRUE(nothing.says("arm 'stays' moved nothing to the host and back in its last step"))
+        << nothing.error;
+  }
+  const Report early = report({moving(arm("early", with("--offload.keep_last=1")))}, 1);
+  EXPECT_EQ(early.code, ExitCode::bad_input);
+  EXPECT_TRUE(early.says("arm 'early' no step after the first")) << early.error;
+}
+
+TEST_F(VerifyTest, AnotherPrecisionIsRefused) {
+  const Report other = report({arm("again", {}), arm("halves", {"--train.precision=bfloat16"})});
+  EXPECT_EQ(other.code, ExitCode::bad_input);
+  EXPECT_TRUE(other.says("arm 'halves' is in bfloat16 and the eager run in float32")) << other.error;
+  EXPECT_TRUE(other.lines.empty());
+  EXPECT_EQ(report({arm("halves", {"--train.precision=bfloat16"})}, 1, {"--train.precision=bfloat16"}).error,
+            "");
+}
+
+TEST_F(VerifyTest, SaysThatARunIsNotFinite) {
+  const std::string wild = "--optimizer.lr=1e30";
+  const std::string steady = "--schedule.warmup=0";
+  const Report report_ =
+      report({arm("again", {wild, steady}), arm("third", {wild, steady})}, 3, {wild, steady});
+  const Report finite = report({arm("again", {})});
+  EXPECT_EQ(report_.error, "");
+  if (!prints()) return;
+  ASSERT_EQ(report_.lines.size(), 1u + 3u + 3u + 1u);
+  EXPECT_NE(report_.lines.back().find("the run is not finite in 2 of 3 steps, first in step 2 (loss "),
+            std::string::npos)
+      << report_.lines.back();
+  for (const std::string& line : finite.lines) EXPECT_EQ(line.find("not finite"), std::string::npos) << line;
+}
+
 }  // namespace
 }  // namespace deltaport

@@ -75,6 +75,8 @@ struct OffloadMetrics {
   std::int64_t pinned_bytes = 0;       ///< host memory retained
   std::int64_t driver_used_bytes = 0;  ///< 0 on hosts
   std::string peak_blocks;             ///< what was alive at rank 0's allocated peak, largest first
+  std::int64_t least_rank_bytes =
+      0;  ///< moved by the rank, and in the direction, that moved least; in no record
 
   /// Share of the copies' time that computing did not wait for.
   double overlap() const;
