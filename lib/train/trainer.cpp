@@ -14,6 +14,7 @@
 #include "deltaport/data/metadata.hpp"
 #include "deltaport/train/run_offload.hpp"
 #include "train/number_format.hpp"
+#include "train/rank_agreement.hpp"
 #include "train/run_files.hpp"
 
 namespace deltaport {
@@ -64,10 +65,12 @@ void check_allowed_changes(const std::vector<std::string>& allowed) {
   }
 }
 
-std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const std::string& run_dir) {
+// Nothing is written before the ranks agree on where.
+std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const RunConfig& config) {
+  train::check_same_config(communicator, config);
   std::unique_ptr<train::RunLock> lock;
   communicator.agree([&] {
-    if (communicator.is_root()) lock = std::make_unique<train::RunLock>(run_dir);
+    if (communicator.is_root()) lock = std::make_unique<train::RunLock>(config.run.dir);
   });
   return lock;
 }
@@ -85,7 +88,7 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
       loaded_(loaded),
       config_(loaded.config),
       signals_(loaded.config.run.dir),
-      lock_(lock_run(communicator, loaded.config.run.dir)),
+      lock_(lock_run(communicator, loaded.config)),
       run_(make_training_run(communicator, runtime, loaded.config)),
       start_(std::chrono::steady_clock::now()) {
   check_allowed_changes(options.allowed_changes);
