@@ -118,6 +118,12 @@ void MetricsWriter::write(const OffloadMetrics& metrics) {
   put(train::to_line(metrics));
 }
 
+void MetricsWriter::write(const WarningMetrics& metrics) {
+  DELTAPORT_VALIDATE(metrics.step >= last_step_, Error, path_, ": warning of step ", metrics.step,
+                     " after step ", last_step_);
+  put(train::to_line(metrics));
+}
+
 MetricsHistory read_metrics(const std::string& path) {
   MetricsHistory history;
   train::visit_lines(path, [&history](const train::MetricsRecord& record, std::size_t) {
@@ -127,6 +133,7 @@ MetricsHistory read_metrics(const std::string& path) {
     if (record.checkpoint) history.checkpoints.push_back(*record.checkpoint);
     if (record.graphs) history.graphs.push_back(*record.graphs);
     if (record.offload) history.offload.push_back(*record.offload);
+    if (record.warning) history.warnings.push_back(*record.warning);
   });
   return history;
 }

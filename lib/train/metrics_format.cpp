@@ -93,6 +93,12 @@ void fields(OffloadMetrics& m, Visit& visit) {
   visit("peak_blocks", m.peak_blocks);
 }
 
+template <class Visit>
+void fields(WarningMetrics& m, Visit& visit) {
+  visit("step", m.step);
+  visit("text", m.text);
+}
+
 /// Builds {"kind":"...","key":value,...} with keys in the order of the calls.
 class LineWriter {
  public:
@@ -194,11 +200,16 @@ std::string to_line(const OffloadMetrics& metrics) {
   return line_of("offload", metrics);
 }
 
+std::string to_line(const WarningMetrics& metrics) {
+  return line_of("warning", metrics);
+}
+
 std::int64_t MetricsRecord::step_number() const {
   if (step) return step->step;
   if (offload) return offload->step;
   if (evaluation) return evaluation->step;
   if (graphs) return graphs->step;
+  if (warning) return warning->step;
   return checkpoint ? checkpoint->step : 0;
 }
 
@@ -219,6 +230,8 @@ MetricsRecord parse_line(std::string_view line) {
       record.graphs = record_of<GraphMetrics>(json);
     else if (kind == "offload")
       record.offload = record_of<OffloadMetrics>(json);
+    else if (kind == "warning")
+      record.warning = record_of<WarningMetrics>(json);
     else
       throw DataError("unknown kind of record \"" + kind + "\"");
   } catch (const Json::exception& e) {

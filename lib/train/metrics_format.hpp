@@ -17,6 +17,7 @@ std::string to_line(const EvalMetrics& metrics);
 std::string to_line(const CheckpointMetrics& metrics);
 std::string to_line(const GraphMetrics& metrics);
 std::string to_line(const OffloadMetrics& metrics);
+std::string to_line(const WarningMetrics& metrics);
 
 /// One line of a metrics file; exactly one member is set.
 struct MetricsRecord {
@@ -26,6 +27,7 @@ struct MetricsRecord {
   std::optional<CheckpointMetrics> checkpoint;
   std::optional<GraphMetrics> graphs;
   std::optional<OffloadMetrics> offload;
+  std::optional<WarningMetrics> warning;
   /// Of any kind; 0 for the run record.
   std::int64_t step_number() const;
 };

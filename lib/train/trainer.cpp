@@ -14,6 +14,8 @@
 #include "deltaport/data/metadata.hpp"
 #include "deltaport/train/run_offload.hpp"
 #include "train/number_format.hpp"
+#include "train/rank_agreement.hpp"
+#include "train/rank_lines.hpp"
 #include "train/run_files.hpp"
 
 namespace deltaport {
@@ -64,10 +66,12 @@ void check_allowed_changes(const std::vector<std::string>& allowed) {
   }
 }
 
-std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const std::string& run_dir) {
+// Nothing is written before the ranks agree on where.
+std::unique_ptr<train::RunLock> lock_run(const Communicator& communicator, const RunConfig& config) {
+  train::check_same_config(communicator, config);
   std::unique_ptr<train::RunLock> lock;
   communicator.agree([&] {
-    if (communicator.is_root()) lock = std::make_unique<train::RunLock>(run_dir);
+    if (communicator.is_root()) lock = std::make_unique<train::RunLock>(config.run.dir);
   });
   return lock;
 }
@@ -85,7 +89,7 @@ Trainer::Trainer(const Communicator& communicator, Runtime& runtime, const Loade
       loaded_(loaded),
       config_(loaded.config),
       signals_(loaded.config.run.dir),
-      lock_(lock_run(communicator, loaded.config.run.dir)),
+      lock_(lock_run(communicator, loaded.config)),
       run_(make_training_run(communicator, runtime, loaded.config)),
       start_(std::chrono::steady_clock::now()) {
   check_allowed_changes(options.allowed_changes);
@@ -209,6 +213,7 @@ ExitCode Trainer::run() {
 }
 
 ExitCode Trainer::loop() {
+  first_step_ = state_.step;
   if (config_.eval.at_start && state_.step == 0) evaluate();
   while (state_.step < config_.train.steps) {
     train_step();
@@ -230,6 +235,7 @@ ExitCode Trainer::loop() {
   DELTAPORT_VALIDATE(skipped_in_a_row_ == 0, NonFiniteError, "the run ended on ", skipped_in_a_row_,
                      " steps that were not finite; no checkpoint was written after them");
   save("");
+  warn_if_nothing_was_captured();
   if (last_offload_) note(run_->offload()->summary(*last_offload_));
   return ExitCode::success;
 }
@@ -247,10 +253,15 @@ void Trainer::train_step() {
   metrics.tokens_total = state_.tokens += result.tokens;
   const double wall = seconds_since(begin);
   metrics.seconds = wall - captured_since_last();
-  metrics.memory_allocated_bytes = peak_bytes(false);
-  metrics.memory_reserved_bytes = peak_bytes(true);
   if (run_->offload() != nullptr)
     last_offload_ = run_->offload()->take_metrics(metrics.step, metrics.seconds);
+  const std::vector<std::string> warnings = take_warnings();
+  const ArenaStats memory = runtime_.arena().stats();
+  std::int64_t most[] = {static_cast<std::int64_t>(memory.allocated_peak),
+                         static_cast<std::int64_t>(memory.reserved_peak), warnings.empty() ? 0 : 1};
+  communicator_.all_reduce_max(most, 3);
+  metrics.memory_allocated_bytes = most[0];
+  metrics.memory_reserved_bytes = most[1];
   runtime_.arena().reset_peak();
 
   state_.consumed_samples += run_->plan().global_samples;
@@ -262,7 +273,8 @@ void Trainer::train_step() {
   record(metrics);
   if (console_) console_->step(metrics);
   report_graphs(wall - metrics.seconds);
-  if (last_offload_) report_offload(*last_offload_);
+  if (last_offload_) record(*last_offload_);
+  report_warnings(warnings, most[2] != 0);
   skipped_in_a_row_ = result.finite ? 0 : skipped_in_a_row_ + 1;
   if (result.finite) return;
   DELTAPORT_VALIDATE(config_.train.on_nonfinite == OnNonFinite::skip, NonFiniteError, "step ", state_.step,
@@ -285,8 +297,6 @@ double Trainer::captured_since_last() {
 
 void Trainer::report_graphs(double capture_seconds) {
   if (run_->graphs() == nullptr) return;
-  for (const std::string& text : run_->graphs()->take_notes())
-    if (console_) console_->warning(text);
   if (capture_seconds <= 0.0) return;
   const graph::Stats stats = run_->graphs()->stats();
   const GraphMetrics metrics{state_.step, stats.segments, stats.operations,
@@ -297,11 +307,34 @@ void Trainer::report_graphs(double capture_seconds) {
               train::step_time(metrics.capture_seconds), " beside the step's time"));
 }
 
-void Trainer::report_offload(const OffloadMetrics& metrics) {
-  record(metrics);
-  const auto warnings = run_->offload()->take_warnings(metrics);
-  for (const std::string& warning : warnings)
-    if (console_) console_->warning(warning);
+std::vector<std::string> Trainer::take_warnings() {
+  std::vector<std::string> warnings;
+  if (run_->graphs() != nullptr) warnings = run_->graphs()->take_notes();
+  if (run_->offload() != nullptr)
+    for (std::string& text : run_->offload()->take_warnings(*last_offload_))
+      warnings.push_back(std::move(text));
+  return warnings;
+}
+
+void Trainer::report_warnings(const std::vector<std::string>& mine, bool any) {
+  if (!any) return;
+  for (const std::string& text : train::lines_of_ranks(communicator_, mine)) {
+    record(WarningMetrics{state_.step, text});
+    if (console_) console_->warning(text);
+  }
+}
+
+// A run may end before its first capture, when it is short or goes on near its end.
+void Trainer::warn_if_nothing_was_captured() {
+  std::vector<std::string> mine;
+  if (run_->graphs() != nullptr && state_.step > first_step_ && run_->graphs()->stats().launches == 0)
+    mine.push_back(
+        concat("graph.scope = ", name_of(config_.graph.scope), " captured nothing in the ",
+               state_.step - first_step_,
+               " steps since the start: graph.warmup_steps = ", config_.graph.warmup_steps,
+               " of them are eager, and so is the first pass of each input shape and of each plan of "
+               "offload's"));
+  report_warnings(mine, communicator_.max<std::int64_t>(mine.empty() ? 0 : 1) != 0);
 }
 
 void Trainer::evaluate() {
@@ -350,11 +383,6 @@ void Trainer::save(const std::string& why) {
 
 void Trainer::note(const std::string& text) {
   if (console_) console_->note(text);
-}
-
-std::int64_t Trainer::peak_bytes(bool reserved) const {
-  const ArenaStats stats = runtime_.arena().stats();
-  return communicator_.max(static_cast<std::int64_t>(reserved ? stats.reserved_peak : stats.allocated_peak));
 }
 
 }  // namespace deltaport

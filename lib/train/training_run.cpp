@@ -11,6 +11,7 @@
 #include "deltaport/optim/global_norm.hpp"
 #include "deltaport/optim/schedule.hpp"
 #include "deltaport/train/run_offload.hpp"
+#include "train/rank_agreement.hpp"
 
 namespace deltaport {
 namespace {
@@ -131,6 +132,7 @@ static_assert(static_cast<int>(GraphScope::none) == static_cast<int>(graph::Scop
 template <class T>
 TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config)
     : communicator_(communicator), runtime_(runtime), config_(config) {
+  train::check_same_config(communicator, config);
   check_ranks(config, communicator.size());
   plan_ = {config.train.global_batch_tokens / config.data.seq_len, config.train.micro_batch,
            communicator.size()};
@@ -141,6 +143,8 @@ TrainingRun<T>::TrainingRun(const Communicator& communicator, Runtime& runtime, 
       validation_ =
           std::make_unique<SampleSource>(config.data.valid, sample_options(config, SampleOrder::sequential));
   });
+  train::check_same_data(communicator, "data.train", train_->fingerprint());
+  if (validation_ != nullptr) train::check_same_data(communicator, "data.valid", validation_->fingerprint());
   model_ = std::make_unique<HybridLm<T>>(config.model, lm_options(config));
   model_->parameters().allocate(runtime);
   model_->parameters().initialize(runtime, config.run.seed);

@@ -357,5 +357,51 @@ TEST_F(TrainerTest, CapturedGraphsAreReportedAndResumeWithTheSameBits) {
   EXPECT_TRUE(read_metrics(*folder_ / "eager" + "/metrics.jsonl").graphs.empty());
 }
 
+// Only the last rank goes on eagerly; who reads the console is told all the same.
+TEST_F(TrainerTest, WarningsOfEveryRankAreSaidAndKept) {
+  const Communicator world = Communicator::world();
+  std::vector<std::string> all = {run_dir("run"), "--train.steps=3", "--schedule.warmup=0",
+                                  "--graph.scope=step", "--graph.on_failure=eager"};
+  if (world.rank() == world.size() - 1) all.push_back("--graph.max_shapes=1");
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_job(config(all)), ExitCode::success);
+  std::fflush(stdout);
+  const std::string console = ::testing::internal::GetCapturedStdout();
+  world.barrier();
+  if (!world.is_root()) return;
+  const std::string start = concat(world.size() > 1 ? concat("rank ", world.size() - 1, ": ") : std::string(),
+                                   "graph.max_shapes = 1 is reached");
+  const auto warnings = read_metrics(*folder_ / "run/metrics.jsonl").warnings;
+  ASSERT_FALSE(warnings.empty());
+  for (const WarningMetrics& warning : warnings) EXPECT_EQ(warning.text.find(start), 0U) << warning.text;
+  EXPECT_GE(warnings[0].step, 1);
+  EXPECT_NE(console.find("warning: " + warnings[0].text), std::string::npos) << console;
+}
+
+TEST_F(TrainerTest, SaysThatNothingWasCaptured) {
+  const std::vector<std::string> common = {run_dir("run"), "--train.steps=4", "--graph.scope=layer",
+                                           "--graph.warmup_steps=3", "--checkpoint.every=2"};
+  const auto warnings = [&] {
+    Communicator::world().barrier();
+    return read_metrics(*folder_ / "run/metrics.jsonl").warnings;
+  };
+  EXPECT_EQ(run_job(config(common)), ExitCode::success);
+  EXPECT_TRUE(warnings().empty());
+  Communicator::world().barrier();
+  if (Communicator::world().is_root())
+    std::filesystem::remove_all(*folder_ / "run/checkpoints/step-00000004");
+  Communicator::world().barrier();
+  auto resumed = common;
+  resumed.push_back("--checkpoint.resume=auto");
+  EXPECT_EQ(run_job(config(resumed)), ExitCode::success);
+  const auto after = warnings();
+  ASSERT_EQ(after.size(), 1U);
+  EXPECT_EQ(after[0].step, 4);
+  EXPECT_EQ(after[0].text.find("graph.scope = layer captured nothing in the 2 steps since the start: "
+                               "graph.warmup_steps = 3 of them"),
+            0U)
+      << after[0].text;
+}
+
 }  // namespace
 }  // namespace deltaport

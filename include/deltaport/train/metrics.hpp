@@ -57,6 +57,12 @@ struct GraphMetrics {
   double capture_seconds = 0;   ///< of this step, and not counted in StepMetrics::seconds
 };
 
+/// What users should know of step `step`; begins with the ranks that say it ("rank 1: ") unless all do.
+struct WarningMetrics {
+  std::int64_t step = 0;
+  std::string text;
+};
+
 /// What offload did in one step. Bytes and groups are sums over the ranks, the rest is that of the rank where it is most.
 struct OffloadMetrics {
   std::int64_t step = 0;
@@ -107,6 +113,7 @@ class MetricsWriter {
   void write(const CheckpointMetrics& metrics);
   void write(const GraphMetrics& metrics);
   void write(const OffloadMetrics& metrics);
+  void write(const WarningMetrics& metrics);
 
  private:
   void put(const std::string& line);
@@ -126,6 +133,7 @@ struct MetricsHistory {
   std::vector<CheckpointMetrics> checkpoints;
   std::vector<GraphMetrics> graphs;
   std::vector<OffloadMetrics> offload;
+  std::vector<WarningMetrics> warnings;
 };
 
 /// Reads a metrics file; a torn last line is left out. Null becomes NaN. Throws DataError (file:line) when it

@@ -61,13 +61,15 @@ class Trainer {
   /// Seconds spent capturing since the last call.
   double captured_since_last();
   void report_graphs(double capture_seconds);
+  /// The warnings of all ranks go to console and metrics. Collective.
+  void report_warnings(const std::vector<std::string>& mine, bool any);
+  std::vector<std::string> take_warnings();
+  void warn_if_nothing_was_captured();
   template <class Metrics>
   void record(const Metrics& metrics);
   void evaluate();
-  void report_offload(const OffloadMetrics& metrics);
   void save(const std::string& why);
   void note(const std::string& text);
-  std::int64_t peak_bytes(bool reserved) const;
 
   Communicator communicator_;
   Runtime& runtime_;
@@ -79,6 +81,7 @@ class Trainer {
   TrainingState state_;
   double bytes_per_token_ = 0.0;
   std::optional<std::string> resumed_from_;
+  std::int64_t first_step_ = 0;
   std::int64_t saved_step_ = -1;
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t metrics_failures_ = 0;

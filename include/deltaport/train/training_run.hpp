@@ -93,7 +93,8 @@ template <class T>
 class TrainingRun final : public AnyTrainingRun {
  public:
   /// Opens the data, allocates model and optimizer in the runtime's arena and initialises the weights from
-  /// run.seed. Throws ConfigError (rank count does not divide the batch), DataError, OutOfMemory.
+  /// run.seed. Throws ConfigError (rank count does not divide the batch; ranks have different settings or data),
+  /// DataError, OutOfMemory.
   /// With offload.enabled also makes the pool of host memory.
   TrainingRun(const Communicator& communicator, Runtime& runtime, const RunConfig& config);
   ~TrainingRun();
