@@ -44,8 +44,8 @@ class ScratchFolder {
 };
 
 // Memory that one arm leaves behind, in allocators and in the driver, must not meet the other.
-OffloadArm in_fresh_process(const LoadRequest& request, const BenchOffloadOptions& options, const char* arm,
-                            const std::string& output) {
+OffloadArm in_fresh_process(ChildProcesses& processes, const LoadRequest& request,
+                            const BenchOffloadOptions& options, const char* arm, const std::string& output) {
   std::vector<std::string> arguments = {"bench",
                                         "offload",
                                         concat("--arm=", arm),
@@ -55,7 +55,7 @@ OffloadArm in_fresh_process(const LoadRequest& request, const BenchOffloadOption
                                         concat("--steps=", options.steps)};
   arguments.insert(arguments.end(), request.files.begin(), request.files.end());
   arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
-  DELTAPORT_VALIDATE(run_self(arguments), Error, "the arm '", arm, "' failed; its message is above");
+  DELTAPORT_VALIDATE(processes.run(arguments), Error, "the arm '", arm, "' failed; its message is above");
   return read_offload_arm(output);
 }
 
@@ -68,18 +68,14 @@ void check_moved(const OffloadArm& on) {
       "use a deeper model");
 }
 
-int bench_offload(const LoadRequest& request, const BenchOffloadOptions& options) {
-  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    DELTAPORT_VALIDATE(std::getenv(size) == nullptr, ConfigError,
-                       "bench offload starts its own processes: call it "
-                       "without mpirun");
-  JsonFile json(options.json);
+std::vector<OffloadPair> measure_pairs(const LoadRequest& request, const BenchOffloadOptions& options) {
+  ChildProcesses processes;
   const ScratchFolder scratch;
   std::vector<OffloadPair> pairs;
   for (int i = 0; i < options.pairs; ++i) {
     OffloadPair pair;
     const auto run = [&](const char* arm) {
-      return in_fresh_process(request, options, arm, scratch / concat(arm, i, ".json"));
+      return in_fresh_process(processes, request, options, arm, scratch / concat(arm, i, ".json"));
     };
     // The order alternates: a machine that warms up or slows down favours neither.
     if (i % 2 == 0) pair.off = run("off");
@@ -88,6 +84,16 @@ int bench_offload(const LoadRequest& request, const BenchOffloadOptions& options
     check_moved(pair.on);
     pairs.push_back(std::move(pair));
   }
+  return pairs;
+}
+
+int bench_offload(const LoadRequest& request, const BenchOffloadOptions& options) {
+  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    DELTAPORT_VALIDATE(std::getenv(size) == nullptr, ConfigError,
+                       "bench offload starts its own processes: call it "
+                       "without mpirun");
+  JsonFile json(options.json);
+  const std::vector<OffloadPair> pairs = measure_pairs(request, options);
   std::fputs(offload_table(pairs).c_str(), stdout);
   if (json.wanted()) json.write(offload_json(pairs));
   for (const OffloadPair& pair : pairs)

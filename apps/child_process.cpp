@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 
 #include "deltaport/core/error.hpp"
 
@@ -27,39 +28,45 @@ extern "C" void forward_signal(int signal) {
   if (running > 0) kill(-running, signal);
 }
 
-/// Forwards the signals while it lives. They wait until release(), so that none comes between start and wait.
-class Forwarding {
+constexpr int signals[] = {SIGTERM, SIGINT, SIGHUP};
+
+/// Lets the signals wait while it lives, so that none comes between a start and the wait for it.
+class Blocked {
  public:
-  Forwarding() {
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    for (const int signal : signals) sigaddset(&blocked, signal);
-    sigprocmask(SIG_BLOCK, &blocked, &mask_);
-    struct sigaction action = {};
-    action.sa_handler = forward_signal;
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; i < count; ++i) {
-      sigaction(signals[i], nullptr, &before_[i]);
-      // What the caller ignores (nohup) stays ignored.
-      if (before_[i].sa_handler != SIG_IGN) sigaction(signals[i], &action, nullptr);
-    }
+  Blocked() {
+    sigset_t all;
+    sigemptyset(&all);
+    for (const int signal : signals) sigaddset(&all, signal);
+    sigprocmask(SIG_BLOCK, &all, &before_);
   }
-  ~Forwarding() {
-    for (int i = 0; i < count; ++i) sigaction(signals[i], &before_[i], nullptr);
-    release();
-    running = 0;
-  }
-  Forwarding(const Forwarding&) = delete;
-  Forwarding& operator=(const Forwarding&) = delete;
-  const sigset_t& mask_before() const { return mask_; }
-  void release() const { sigprocmask(SIG_SETMASK, &mask_, nullptr); }
+  ~Blocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+  const sigset_t& before() const { return before_; }
 
  private:
-  static constexpr int signals[] = {SIGTERM, SIGINT, SIGHUP};
-  static constexpr int count = 3;
-  sigset_t mask_;
-  struct sigaction before_[count];
+  sigset_t before_;
 };
+
+void check_interrupted() {
+  if (came != 0) throw Interrupted{static_cast<int>(came)};
+}
+
+pid_t start(char** argv) {
+  const Blocked blocked;
+  check_interrupted();
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setsigmask(&attributes, &blocked.before());
+  pid_t child = 0;
+  const int refused = posix_spawn(&child, "/proc/self/exe", nullptr, &attributes, argv, environ);
+  posix_spawnattr_destroy(&attributes);
+  DELTAPORT_VALIDATE(refused == 0, Error, "cannot start a process of this program");
+  running = child;
+  return child;
+}
 
 int wait_for(pid_t child) {
   int status = 0;
@@ -77,33 +84,42 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
+struct ChildProcesses::Handlers {
+  struct sigaction before[std::size(signals)];
+};
+
+ChildProcesses::ChildProcesses() : handlers_(std::make_unique<Handlers>()) {
+  came = 0;
+  struct sigaction action = {};
+  action.sa_handler = forward_signal;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < std::size(signals); ++i) {
+    struct sigaction& before = handlers_->before[i];
+    sigaction(signals[i], nullptr, &before);
+    // What the caller ignores (nohup) stays ignored.
+    if (before.sa_handler != SIG_IGN) sigaction(signals[i], &action, nullptr);
+  }
+}
+
+ChildProcesses::~ChildProcesses() {
+  for (std::size_t i = 0; i < std::size(signals); ++i) sigaction(signals[i], &handlers_->before[i], nullptr);
+}
+
 void Interrupted::end() const {
   ::signal(signal, SIG_DFL);
   raise(signal);
   std::_Exit(128 + signal);
 }
 
-bool run_self(const std::vector<std::string>& arguments) {
+bool ChildProcesses::run(const std::vector<std::string>& arguments) {
   std::vector<std::string> texts = {"deltaport"};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& text : texts) argv.push_back(text.data());
   argv.push_back(nullptr);
-  came = 0;
-  const Forwarding forwarding;
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setsigmask(&attributes, &forwarding.mask_before());
-  pid_t child = 0;
-  const int refused = posix_spawn(&child, "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  DELTAPORT_VALIDATE(refused == 0, Error, "cannot start a process of this program");
-  running = child;
-  forwarding.release();
-  const int status = wait_for(child);
-  if (came != 0) throw Interrupted{static_cast<int>(came)};
+  const int status = wait_for(start(argv.data()));
+  running = 0;
+  check_interrupted();
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 

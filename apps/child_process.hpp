@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,27 @@ struct Interrupted {
   [[noreturn]] void end() const;
 };
 
-/// Runs this program again with `arguments` (without its name), in a process group of its own, and waits for it. SIGTERM,
-/// SIGINT and SIGHUP meanwhile go to that group, which is killed when it does not end within five seconds; Interrupted is
-/// thrown once it has. Returns whether the process ended with exit code 0. Throws Error when it cannot be started. For one
-/// thread of the process.
-bool run_self(const std::vector<std::string>& arguments);
+/// Runs this program again, in processes that end when this one is to end. One object at a time, used by one thread.
+class ChildProcesses {
+ public:
+  /// From here on SIGTERM, SIGINT and SIGHUP do not end this process, but make run() throw; those that it ignores stay
+  /// ignored.
+  ChildProcesses();
+  ~ChildProcesses();
+  ChildProcesses(const ChildProcesses&) = delete;
+  ChildProcesses& operator=(const ChildProcesses&) = delete;
 
-/// In the process that run_self() started, first of all: it is killed when process `parent` ends, however that came
+  /// Runs this program with `arguments` (without its name) in a process group of its own, and waits for it. The signals
+  /// go to that group, which is killed when it does not end within five seconds; Interrupted is thrown once it has.
+  /// Returns whether the process ended with exit code 0. Throws Error when it cannot be started.
+  bool run(const std::vector<std::string>& arguments);
+
+ private:
+  struct Handlers;
+  std::unique_ptr<Handlers> handlers_;
+};
+
+/// In the process that ChildProcesses started, first of all: it is killed when process `parent` ends, however that came
 /// (Linux; elsewhere does nothing).
 void end_with_parent(long parent);
 

@@ -120,7 +120,8 @@ TEST_F(BenchOffload, ASignalEndsTheArmsToo) {
       "wait $p 2>/dev/null; echo code $?; for i in $(seq 100); do [ -z \"$(arms)\" ] && break; sleep 0.1; "
       "done; "
       "for a in $(arms); do echo left $a; kill -9 $(echo $a | tr -dc 0-9); done; ";
-  EXPECT_EQ(shell(start + "kill -TERM $p; " + end + "ls $TMPDIR").text, "began\ncode 143\n");
+  EXPECT_EQ(shell(start + "kill -TERM $p; " + end + "ls $TMPDIR | grep deltaport-bench").text,
+            "began\ncode 143\n");
   EXPECT_EQ(shell(start + "kill -KILL $p; " + end).text, "began\ncode 137\n");
 }
 
