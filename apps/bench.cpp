@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "deltaport/comm/session.hpp"
 #include "deltaport/config/names.hpp"
 #include "deltaport/train/step_profile.hpp"
+#include "json_file.hpp"
 
 namespace deltaport::app {
 namespace {
@@ -57,6 +57,8 @@ nlohmann::ordered_json to_json(const StepProfile& profile, Precision precision) 
 }
 
 int bench_train(Session& session, const LoadedConfig& loaded, const BenchTrainOptions& options) {
+  std::optional<JsonFile> json;
+  session.world().agree([&] { json.emplace(session.world().is_root() ? options.json : std::string()); });
   Runtime runtime;
   const auto run = make_training_run(session.world(), runtime, loaded.config);
   std::optional<PeakRate> peak;
@@ -64,11 +66,7 @@ int bench_train(Session& session, const LoadedConfig& loaded, const BenchTrainOp
   const StepProfile profile = profile_steps(*run, session.world(), options.warmup, options.steps, peak);
   if (!session.world().is_root()) return 0;
   std::fputs(table(profile).c_str(), stdout);
-  if (!options.json.empty()) {
-    std::ofstream file(options.json);
-    file << to_json(profile, loaded.config.train.precision).dump(2) << '\n';
-    DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", options.json);
-  }
+  if (json->wanted()) json->write(to_json(profile, loaded.config.train.precision).dump(2));
   return 0;
 }
 

@@ -8,15 +8,18 @@
 #include <nlohmann/json.hpp>
 
 #include "deltaport/comm/session.hpp"
+#include "deltaport/config/names.hpp"
 #include "deltaport/train/run_offload.hpp"
 #include "deltaport/train/training_run.hpp"
+#include "json_file.hpp"
 
 namespace deltaport::app {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadArm, on, allocated_bytes, reserved_bytes, driver_used_bytes,
                                    pinned_bytes, to_host_bytes, to_device_bytes, stall_seconds,
                                    to_host_stall_seconds, copy_seconds, overlap, step_seconds, loss_hex,
-                                   peak_blocks)
+                                   peak_blocks, nothing_moved, warmup_steps, graph_scope, capture_seconds,
+                                   captured_steps, eager_steps, graph_notes)
 
 namespace {
 
@@ -26,19 +29,37 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
+// Steps after the eager ones: one may measure anew because the first changed what moves, the next captures, and the
+// last has replayed once. The same with offload and without, as both arms must end with the same step.
+std::int64_t warmup_of(const RunConfig& config, std::int64_t asked) {
+  if (config.graph.scope == GraphScope::none) return asked;
+  return std::max(asked, config.graph.warmup_steps + 3);
+}
+
 OffloadArm measure(Session& session, const LoadedConfig& loaded, std::int64_t warmup, std::int64_t steps) {
   Runtime runtime;
   const auto training = make_training_run(session.world(), runtime, loaded.config);
   AnyTrainingRun& run = *training;
   OffloadArm arm;
   arm.on = run.offload() != nullptr;
+  arm.graph_scope = name_of(loaded.config.graph.scope);
+  arm.warmup_steps = warmup = warmup_of(loaded.config, warmup);
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
+    const graph::Stats before = run.graphs() != nullptr ? run.graphs()->stats() : graph::Stats{};
     runtime.arena().reset_peak();
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = run.step(i);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     OffloadMetrics metrics;
     if (arm.on) metrics = run.offload()->take_metrics(i + 1, seconds);
+    if (run.graphs() != nullptr) {
+      const graph::Stats after = run.graphs()->stats();
+      arm.capture_seconds = after.capture_seconds;
+      if (i >= warmup) {
+        arm.captured_steps += after.capture_seconds > before.capture_seconds ? 1 : 0;
+        arm.eager_steps += after.launches == before.launches ? 1 : 0;
+      }
+    }
     if (i < warmup) continue;
     char hex[40];
     std::snprintf(hex, sizeof hex, "%a", result.loss);
@@ -59,6 +80,10 @@ OffloadArm measure(Session& session, const LoadedConfig& loaded, std::int64_t wa
     arm.to_host_stall_seconds += metrics.to_host_stall_seconds / static_cast<double>(steps);
     arm.copy_seconds += (metrics.to_host_seconds + metrics.to_device_seconds) / static_cast<double>(steps);
   }
+  if (run.graphs() != nullptr) arm.graph_notes = run.graphs()->take_notes();
+  if (arm.on && arm.to_host_bytes == 0)
+    for (const std::string& why : run.offload()->take_warnings({}))
+      arm.nothing_moved += (arm.nothing_moved.empty() ? "" : "; ") + why;
   if (arm.copy_seconds > 0.0) arm.overlap = std::clamp(1.0 - arm.stall_seconds / arm.copy_seconds, 0.0, 1.0);
   return arm;
 }
@@ -79,6 +104,19 @@ std::vector<double> changes_of(const std::vector<OffloadPair>& pairs) {
   return changes;
 }
 
+/// What makes the times of an arm others than those of a captured run.
+std::string graph_remarks(const char* label, const OffloadArm& arm) {
+  std::string out;
+  if (arm.captured_steps > 0)
+    out += concat("  ", label, ": captured in ", arm.captured_steps, " of ", arm.step_seconds.size(),
+                  " measured steps, whose times hold it; raise --warmup\n");
+  if (arm.eager_steps > 0)
+    out += concat("  ", label, ": ", arm.eager_steps, " of ", arm.step_seconds.size(),
+                  " measured steps ran eagerly, without a captured graph\n");
+  for (const std::string& note : arm.graph_notes) out += concat("  ", label, ": ", note, "\n");
+  return out;
+}
+
 }  // namespace
 
 double OffloadArm::median_step_seconds() const {
@@ -90,9 +128,7 @@ int run_offload_arm(const Invocation& invocation, LoadRequest request, bool on, 
   request.overrides.push_back(std::string("--offload.enabled=") + (on ? "true" : "false"));
   return run_session(*invocation.argc, *invocation.argv, {}, [&](Session& session) {
     const OffloadArm arm = measure(session, load_config(request), warmup, steps);
-    std::ofstream file(path);
-    file << nlohmann::json(arm).dump() << '\n';
-    DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", path);
+    JsonFile(path).write(nlohmann::json(arm).dump());
     return 0;
   });
 }
@@ -127,12 +163,19 @@ std::string offload_table(const std::vector<OffloadPair>& pairs) {
                                      last.on.median_step_seconds() * 1e3));
   out += row("change, median [range]", format("%+.2f %% [%+.2f, %+.2f] of %zu pairs", 100 * median(changes),
                                               100 * *least, 100 * *most, pairs.size()));
-  out +=
-      row("stall per step, ms", last.on.copy_seconds > 0.0
-                                    ? format("%.3f (%.3f for the host) of %.3f copying, overlap %.1f %%",
-                                             last.on.stall_seconds * 1e3, last.on.to_host_stall_seconds * 1e3,
-                                             last.on.copy_seconds * 1e3, 100 * last.on.overlap)
-                                    : std::string("not known inside a captured step"));
+  out += row(
+      "stall per step, ms",
+      last.on.copy_seconds > 0.0
+          ? format("%.3f (%.3f for the host) of %.3f copying, overlap %.1f %%", last.on.stall_seconds * 1e3,
+                   last.on.to_host_stall_seconds * 1e3, last.on.copy_seconds * 1e3, 100 * last.on.overlap)
+      : last.on.graph_scope == "step" ? std::string("not known inside a captured step")
+                                      : std::string("not measured"));
+  if (last.on.graph_scope != "none") {
+    out += row("warm-up, steps", concat(last.on.warmup_steps));
+    out += row("capture timed apart, ms",
+               format("%.2f -> %.2f", last.off.capture_seconds * 1e3, last.on.capture_seconds * 1e3));
+    out += graph_remarks("offload off", last.off) + graph_remarks("offload on", last.on);
+  }
   out += row("last loss", same ? "the same bits" : "DIFFERENT");
   out += "  peak without: " + last.off.peak_blocks + "\n  peak with:    " + last.on.peak_blocks + "\n";
   return out;

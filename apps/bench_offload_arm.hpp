@@ -24,8 +24,16 @@ struct OffloadArm {
   double copy_seconds = 0.0;
   double overlap = 1.0;
   std::vector<double> step_seconds;
-  std::string loss_hex;     ///< of the last step, to the last bit
-  std::string peak_blocks;  ///< what was alive at the allocated peak
+  std::string loss_hex;       ///< of the last step, to the last bit
+  std::string peak_blocks;    ///< what was alive at the allocated peak
+  std::string nothing_moved;  ///< why, when nothing did
+  std::int64_t warmup_steps =
+      0;  ///< before the measured ones; more than asked for where a capture needs them
+  std::string graph_scope;
+  double capture_seconds = 0.0;     ///< of all captures, before the measured steps and in them
+  std::int64_t captured_steps = 0;  ///< measured steps that captured, so that their times hold it
+  std::int64_t eager_steps = 0;  ///< measured steps that launched no graph although graph.scope is not none
+  std::vector<std::string> graph_notes;  ///< passes that went on eagerly, and why
 
   double median_step_seconds() const;
 };

@@ -205,6 +205,7 @@ std::unique_ptr<Timer> timer_of(const BenchRecurrenceOptions& options, Runtime& 
 int bench_recurrence(const BenchRecurrenceOptions& options) {
   for (const std::string& name : options.implementations) implementation_of(name);
   shapes_of(options);
+  JsonFile json(options.json);
   Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
   Runtime runtime;
   const std::unique_ptr<Timer> timer = timer_of(options, runtime);
@@ -215,7 +216,7 @@ int bench_recurrence(const BenchRecurrenceOptions& options) {
   if (dtype == "float32") run_all<float>(runtime, *timer, options, rows);
   if (dtype == "bfloat16") run_all<bfloat16>(runtime, *timer, options, rows);
   if (dtype == "float16") run_all<float16>(runtime, *timer, options, rows);
-  if (!options.json.empty()) write_json(options.json, rows, options.clock, options.gates);
+  if (json.wanted()) write_json(json, rows, options.clock, options.gates);
   for (const BenchRow& row : rows)
     if (!row.is_right) {
       std::fprintf(stderr, "deltaport: error: %s %s of %s differs from reference\n", name_of(row.kind),

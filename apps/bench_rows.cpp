@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -139,7 +138,7 @@ void print(const BenchRow& row) {
   std::fflush(stdout);
 }
 
-void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock,
+void write_json(JsonFile& file, const std::vector<BenchRow>& rows, const std::string& clock,
                 const std::string& gates) {
   nlohmann::ordered_json json;
   json["threads"] = ExecutionSpace().concurrency();
@@ -169,9 +168,7 @@ void write_json(const std::string& path, const std::vector<BenchRow>& rows, cons
                                                     : nlohmann::ordered_json(nullptr)},
          {"right", row.is_right}});
   }
-  std::ofstream file(path);
-  file << json.dump(2) << '\n';
-  DELTAPORT_VALIDATE(file.good(), Error, "cannot write ", path);
+  file.write(json.dump(2));
 }
 
 }  // namespace deltaport::app

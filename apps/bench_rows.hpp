@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench_problem.hpp"
+#include "json_file.hpp"
 
 /// The rows that `bench recurrence` measures, what they are held against, and how they are shown.
 namespace deltaport::app {
@@ -50,7 +51,7 @@ double least_bytes(Kind kind, Direction direction, const CallShape& shape, doubl
 void print_header();
 void print(const BenchRow& row);
 /// Throws Error when the file cannot be written.
-void write_json(const std::string& path, const std::vector<BenchRow>& rows, const std::string& clock,
+void write_json(JsonFile& file, const std::vector<BenchRow>& rows, const std::string& clock,
                 const std::string& gates);
 
 }  // namespace deltaport::app

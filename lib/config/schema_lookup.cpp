@@ -73,6 +73,7 @@ std::string_view section_doc(std::string_view section) {
       {"recurrence", "kernels of GDN and GDN2"},
       {"attention", "kernels of attention layers"},
       {"recompute", "what backward computes again instead of forward saving it"},
+      {"graph", "work captured once and launched as a whole"},
       {"offload", "saved tensors in host memory"},
       {"checkpoint", "saving and continuing"},
       {"eval", "evaluation on data.valid"},

@@ -43,6 +43,15 @@ TEST(BenchRecurrence, HalvesAreRight) {
   }
 }
 
+TEST(BenchRecurrence, AFileThatCannotBeWrittenIsToldFirst) {
+  const Outcome missing = call("bench recurrence --shape 1,2,1,1 --json nodir/x.json");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.text, "deltaport: error: cannot write nodir/x.json: No such file or directory\n");
+  const Outcome full = call("bench recurrence --repeat 1 --shape 1,2,1,1 --json /dev/full");
+  EXPECT_EQ(full.exit_code, 1) << full.text;
+  EXPECT_TRUE(has(full.text, "cannot write /dev/full: No space left")) << full.text;
+}
+
 // The count that the figures of the documentation use.
 TEST(BenchRecurrence, NominalCount) {
   const TemporaryDirectory folder;

@@ -61,6 +61,17 @@ TEST_F(BenchTrain, HoldsTheModelsFlopsAgainstAMeasuredPeak) {
   EXPECT_TRUE(has(outcome.text, "random weights"));
 }
 
+TEST_F(BenchTrain, AFileThatCannotBeWrittenIsToldFirst) {
+  const std::string run = "bench train " + folder_ / "run.yaml" + " --warmup 0 --steps 1 --json ";
+  const Outcome missing = call(run + "nodir/x.json");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_TRUE(has(missing.text, "cannot write nodir/x.json: No such file")) << missing.text;
+  EXPECT_FALSE(has(missing.text, "time to first step")) << missing.text;
+  const Outcome full = call(run + "/dev/full");
+  EXPECT_EQ(full.exit_code, 1) << full.text;
+  EXPECT_TRUE(has(full.text, "cannot write /dev/full: No space left")) << full.text;
+}
+
 TEST_F(BenchTrain, TakesAGivenPeak) {
   const Outcome outcome = bench("--peak-tflops 2.5");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text;

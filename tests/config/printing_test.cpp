@@ -65,6 +65,7 @@ TEST(KeyReference, ListsEveryKey) {
   for (const std::string& path : key_paths()) EXPECT_TRUE(has(text, "  --" + path + "\n"));
   EXPECT_TRUE(has(text, "constant|cosine|wsd, default cosine"));
   EXPECT_TRUE(has(text, ">= 2, default 2"));
+  EXPECT_FALSE(has(text, ": \n"));  // a section without a title
 }
 
 }  // namespace
