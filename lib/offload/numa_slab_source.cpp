@@ -11,7 +11,13 @@
 namespace deltaport::offload {
 namespace {
 
-constexpr const char* strict_hint = " (strict placement was asked for; without it this is only reported)";
+constexpr const char* strict_hint =
+    " (strict placement was asked for, offload.strict_numa; without it this is only reported)";
+
+// Binding and looking up fail for the same reason where nothing is known.
+void add_reason(std::string& why, const std::string& reason) {
+  if (why.find(reason) == std::string::npos) why += (why.empty() ? "" : "; ") + reason;
+}
 
 DeviceLocality find(const NumaTopology& topology, const Driver& driver, const std::string& sysfs,
                     const std::string& pci) {
@@ -59,7 +65,7 @@ void* NumaSlabSource::allocate_pages(std::size_t bytes, std::string& why) {
     return data;
   }
   binds_ = false;
-  why += "; " + refusal;
+  add_reason(why, refusal);
   void* data = parts_.pages->allocate_anywhere(bytes);
   if (data != nullptr) parts_.pages->touch_from(locality_.nodes, data, bytes);
   return data;
@@ -84,7 +90,7 @@ void NumaSlabSource::verify(Slab& slab) {
     if (!placement.achieved)
       refusal = concat("pages are on ", node_list(placement.got), " instead of ", node_list(placement.asked));
   }
-  if (!refusal.empty()) placement.why += "; " + refusal;
+  add_reason(placement.why, refusal);
   DELTAPORT_VALIDATE(!strict_ || placement.achieved, Error, placement.why, strict_hint);
 }
 

@@ -10,12 +10,6 @@
 namespace deltaport::offload {
 namespace {
 
-// As the arena does: copies start and end at whole lines.
-constexpr std::size_t alignment = 256;
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 void check(const OffloaderOptions& options) {
   DELTAPORT_VALIDATE(!options.scopes.empty(), ConfigError, "offload: no scopes are given");
   DELTAPORT_VALIDATE(options.min_tensor_elements >= 0, ConfigError,
@@ -127,7 +121,7 @@ bool Offloader::take_host_memory(std::size_t position, std::vector<Block>& block
   std::size_t bytes = 0;
   for (Block& block : blocks) {
     block.host_offset = bytes;
-    bytes += round_up(block.bytes);
+    bytes += whole_lines(block.bytes);
   }
   if (bytes == 0) return false;
   if (host_.size() <= position) host_.resize(position + 1);
@@ -136,9 +130,9 @@ bool Offloader::take_host_memory(std::size_t position, std::vector<Block>& block
   memory.reset();
   try {
     memory = std::make_shared<HostMemory>(pool_, *queue_, blocks.front().name, bytes);
-  } catch (const OutOfMemory&) {
-    if (pass_.schedule.follows_plan()) throw;
-    return false;
+  } catch (const OutOfMemory& e) {
+    if (!pass_.schedule.follows_plan()) return false;
+    throw OutOfMemory(concat("offload: ", e.what(), " (offload.pinned_limit, offload.fraction)"));
   }
   return true;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "deltaport/core/error.hpp"
@@ -114,20 +113,47 @@ void Offloader::end_pass() {
   host_.resize(std::min(host_.size(), plan.size()));
   pool_.trim();
   check_plan();
+  lay_out_plan();
 }
 
+// A limit that is told must do: what the plan needs is one slab that its groups fill without gaps.
 void Offloader::check_plan() const {
-  std::size_t needed = 0, moving = 0;
-  for (const Schedule::Planned& group : pass_.schedule.plan()) {
-    needed += group.moved_bytes();
-    moving += group.moves ? 1 : 0;
-  }
+  const Schedule& schedule = pass_.schedule;
+  const std::size_t needed = pool_.whole_pages(schedule.host_bytes());
   const std::size_t budget = pool_.stats().budget;
   if (needed <= budget) return;
-  const double share = options_.rules.fraction * static_cast<double>(budget) / static_cast<double>(needed);
-  throw OutOfMemory(concat(
-      "offload: ", moving, " groups need ", needed, " bytes of pinned host memory, the limit is ", budget,
-      ". Set offload.fraction to ", std::floor(share * 100.0) / 100.0, " or raise offload.pinned_limit"));
+  const double fraction = schedule.fraction_within(budget / pool_.whole_pages(1) * pool_.whole_pages(1));
+  throw OutOfMemory(
+      concat("offload: ", std::ranges::count(schedule.plan(), true, &Schedule::Planned::moves),
+             " groups need ", needed, " bytes of pinned host memory, the limit is ", budget, ". ",
+             fraction > 0.0 ? concat("Set offload.fraction to ", fraction, " or raise offload.pinned_limit")
+                            : std::string("Not even one of them fits: raise offload.pinned_limit")));
+}
+
+// The warm-up took slab after slab for every group, and had perhaps no room for some that move. What is in pieces may be
+// too little where the whole is not.
+void Offloader::lay_out_plan() {
+  const auto& plan = pass_.schedule.plan();
+  host_.resize(plan.size());
+  const auto take = [&](std::size_t i) {
+    if (!plan[i].moves || (host_[i] != nullptr && host_[i]->bytes() == plan[i].host_bytes())) return;
+    host_[i].reset();
+    host_[i] = std::make_shared<HostMemory>(pool_, *queue_, plan[i].shape.scope, plan[i].host_bytes());
+  };
+  const auto take_all = [&] {
+    for (std::size_t i = 0; i < plan.size(); ++i) take(i);
+  };
+  try {
+    return take_all();
+  } catch (const OutOfMemory&) {  // in pieces
+    host_.assign(plan.size(), nullptr);
+  }
+  try {
+    pool_.reserve(pass_.schedule.host_bytes());
+    take_all();
+  } catch (const OutOfMemory& e) {
+    throw OutOfMemory(concat("offload: ", e.what(), " (offload.pinned_limit, offload.fraction)"));
+  }
 }
 
 // Without a backward, nothing was learnt. The blocks return to the arena, so the compute stream has to wait.

@@ -24,6 +24,9 @@ void PinnedPool::unhold(std::byte* data, Events after) {
 void PinnedPool::reserve(std::size_t bytes) {
   state_->reserve(bytes);
 }
+std::size_t PinnedPool::whole_pages(std::size_t bytes) const {
+  return state_->whole_pages(bytes);
+}
 std::size_t PinnedPool::trim() {
   return state_->trim();
 }

@@ -23,8 +23,7 @@ bool PinnedPoolState::add_slab_for(std::size_t bytes) {
 }
 
 bool PinnedPoolState::add_slab(std::size_t bytes) {
-  const std::size_t page = source_->page_bytes();
-  const std::size_t whole = (bytes + page - 1) / page * page;
+  const std::size_t whole = whole_pages(bytes);
   if (whole < bytes || whole > stats_.budget) return false;
   // Slabs that fit nothing any more (the shapes changed) go before new ones come.
   const double peak = static_cast<double>(std::max(stats_.in_use_peak, stats_.in_use + bytes));
@@ -72,12 +71,17 @@ void PinnedPoolState::reserve(std::size_t bytes) {
   if (bytes == 0) return;
   const std::size_t rounded = round_up(bytes);
   DELTAPORT_VALIDATE(rounded >= bytes, OutOfMemory, "reserve of ", bytes, " bytes: size overflow");
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   reclaim();
-  if (free_.largest() >= rounded) return;
-  DELTAPORT_VALIDATE(add_slab(rounded), OutOfMemory, "pinned pool: reserve of ", rounded,
-                     " bytes: ", stats_.retained, " bytes in slabs, budget ", stats_.budget,
-                     ". Raise the budget or keep more tensors on the device");
+  while (free_.largest() < rounded && !add_slab(rounded))
+    DELTAPORT_VALIDATE(wait_for_oldest(lock), OutOfMemory, "pinned pool: reserve of ", rounded,
+                       " bytes: ", stats_.retained, " bytes in slabs, budget ", stats_.budget,
+                       ". Raise the budget or keep more tensors on the device");
+}
+
+std::size_t PinnedPoolState::whole_pages(std::size_t bytes) const {
+  const std::size_t page = source_->page_bytes();
+  return (bytes + page - 1) / page * page;
 }
 
 std::size_t PinnedPoolState::trim() {

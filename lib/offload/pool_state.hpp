@@ -31,6 +31,7 @@ class PinnedPoolState {
   void hold(std::byte* data);
   void unhold(std::byte* data, Events after);
   void reserve(std::size_t bytes);
+  std::size_t whole_pages(std::size_t bytes) const;
   std::size_t trim();
 
   PinnedPoolStats stats() const;

@@ -22,6 +22,51 @@ std::size_t Schedule::Planned::moved_bytes() const {
   return bytes;
 }
 
+std::size_t Schedule::Planned::host_bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < shape.bytes.size(); ++i)
+    if (!shared[i]) bytes += whole_lines(shape.bytes[i]);
+  return bytes;
+}
+
+std::size_t Schedule::host_bytes(double fraction) const {
+  std::int64_t left = moved_groups(std::ranges::count(plan_, true, &Planned::eligible), fraction);
+  std::size_t bytes = 0;
+  for (auto group = plan_.begin(); left > 0; ++group) {
+    if (!group->eligible) continue;
+    bytes += group->host_bytes();
+    --left;
+  }
+  return bytes;
+}
+
+std::size_t Schedule::host_bytes() const {
+  return host_bytes(rules_.fraction);
+}
+
+double Schedule::fraction_within(std::size_t limit) const {
+  for (int percent = 100; percent > 0; --percent) {
+    const double fraction = percent / 100.0;
+    if (fraction > rules_.fraction) continue;
+    const std::size_t bytes = host_bytes(fraction);
+    if (bytes > 0 && bytes <= limit) return fraction;
+  }
+  return 0.0;
+}
+
+std::string Schedule::why_nothing_moves() const {
+  if (host_bytes() > 0) return {};
+  if (plan_.empty()) return "no tensor in its scopes has offload.min_tensor_elements elements";
+  const auto eligible = std::ranges::count(plan_, true, &Planned::eligible);
+  if (eligible > 0)
+    return concat("offload.fraction = ", rules_.fraction, " of the ", eligible, " groups that could is none");
+  if (plan_.size() > rules_.staying())
+    return concat("all but the last ", rules_.staying(), " of ", plan_.size(),
+                  " groups are kept on the device by somebody else");
+  return concat("all ", plan_.size(), " groups of a forward stay, because the last ", rules_.staying(),
+                " always do (offload.keep_last, offload.slots)");
+}
+
 Schedule::Schedule(const ScheduleRules& rules) : rules_(rules) {
   DELTAPORT_VALIDATE(rules.fraction >= 0.0 && rules.fraction <= 1.0, ConfigError,
                      "offload: fraction = ", rules.fraction, " must be in [0, 1]");
@@ -52,9 +97,11 @@ bool Schedule::end_forward() {
     const std::size_t movable = plan_.size() - std::min(plan_.size(), rules_.staying());
     std::vector<Planned*> eligible;
     for (std::size_t i = 0; i < plan_.size(); ++i) {
-      plan_[i].moves = false;
+      plan_[i].moves = plan_[i].eligible = false;
       const bool frees = std::ranges::find(plan_[i].shared, false) != plan_[i].shared.end();
-      if (i < movable && frees) eligible.push_back(&plan_[i]);
+      if (i >= movable || !frees) continue;
+      plan_[i].eligible = true;
+      eligible.push_back(&plan_[i]);
     }
     eligible.resize(
         static_cast<std::size_t>(moved_groups(static_cast<std::int64_t>(eligible.size()), rules_.fraction)));

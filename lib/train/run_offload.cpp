@@ -15,6 +15,8 @@ namespace {
 
 // More of a step than this spent waiting for transfers is worth a word.
 constexpr double much_stall = 0.03;
+// So many in a row: the first ones touch memory, and anything may hold one up.
+constexpr int steps_to_warn = 3;
 
 std::string own_device() {
   const int index = Kokkos::device_id();
@@ -41,8 +43,9 @@ offload::OffloaderOptions options_of(const OffloadConfig& config, GraphScope gra
 
 std::string times(const OffloadMetrics& m) {
   if (m.to_host_bytes > 0 && m.to_host_seconds + m.to_device_seconds == 0.0)
-    return "inside a captured step, which has no times of its own";
-  return concat("stall ", train::step_time(m.stall_seconds), ", overlap ",
+    return ", inside a captured step, which has no times of its own";
+  if (m.to_host_bytes == 0) return {};  // nothing was copied that could hide
+  return concat(", stall ", train::step_time(m.stall_seconds), ", overlap ",
                 train::formatted("%.1f%%", 100.0 * m.overlap()));
 }
 
@@ -82,8 +85,12 @@ RunOffload::RunOffload(const Communicator& communicator, Runtime& runtime, const
   pool.slab_bytes = std::size_t{16} << 20;
   pool.budget_bytes = static_cast<std::size_t>(config.pinned_limit);
   pool.sharers = static_cast<std::size_t>(communicator.local_size());
-  pool_ = std::make_unique<offload::PinnedPool>(
-      offload::make_numa_slab_source({own_device(), config.strict_numa}), pool);
+  try {
+    pool_ = std::make_unique<offload::PinnedPool>(
+        offload::make_numa_slab_source({own_device(), config.strict_numa}), pool);
+  } catch (const OutOfMemory& e) {
+    throw OutOfMemory(concat("offload.pinned_limit = ", config.pinned_limit, ": ", e.what()));
+  }
   offloader_ = std::make_unique<offload::Offloader>(
       runtime.arena(), *pool_, offload::make_transfer_queue(runtime.compute()), options_of(config, graphs));
 }
@@ -148,22 +155,23 @@ std::vector<std::string> RunOffload::take_warnings(const OffloadMetrics& m) {
         schedule.plan().empty()
             ? concat("offload moves nothing: no tensor in its scopes has offload.min_tensor_elements = ",
                      config_.min_tensor_elements, " elements")
-            : concat("offload moves nothing: all ", schedule.plan().size(),
-                     " groups of a forward stay, because the last ",
-                     offload::ScheduleRules{config_.fraction, config_.keep_last, config_.slots}.staying(),
-                     " always do (offload.keep_last, offload.slots)"));
+            : concat("offload moves nothing: ", schedule.why_nothing_moves()));
   }
+  // A wait is the copies' as long as they take at most; beyond that, something else held the step up.
   const double copying = m.to_host_seconds + m.to_device_seconds;
-  if (!warned_of_stall_ && moving > 0 && m.step > 1 && m.stall_seconds > much_stall * m.step_seconds) {
+  const double waited = std::min(m.stall_seconds, copying);
+  const bool stalled = moving > 0 && m.step > 1 && waited > much_stall * m.step_seconds;
+  stalled_steps_ = stalled ? stalled_steps_ + 1 : 0;
+  if (!warned_of_stall_ && stalled_steps_ >= steps_to_warn) {
     warned_of_stall_ = true;
-    const double hidden = std::max(0.0, 1.0 - m.stall_seconds / copying) * config_.fraction;
+    const double hidden = std::floor((1.0 - waited / copying) * config_.fraction * 100.0) / 100.0;
     const double rate = static_cast<double>(m.to_host_bytes + m.to_device_bytes) / copying * 1e-9;
     warnings.push_back(concat(
         "offload: transfers do not hide behind computing: ", mib(m.to_host_bytes + m.to_device_bytes), " at ",
         train::formatted("%.1f", rate), " GB/s take ", train::step_time(copying), " of a step of ",
-        train::step_time(m.step_seconds), ", which waited ", train::step_time(m.stall_seconds),
-        " for them; offload.fraction: ", train::formatted("%.2f", std::floor(hidden * 100.0) / 100.0),
-        " would fit"));
+        train::step_time(m.step_seconds), ", which waited ", train::step_time(waited), " for them; ",
+        hidden > 0.0 ? concat("offload.fraction: ", train::formatted("%.2f", hidden), " would fit")
+                     : std::string("no offload.fraction hides them")));
   }
   return warnings;
 }
@@ -172,7 +180,7 @@ std::string RunOffload::summary(const OffloadMetrics& m) const {
   const offload::Schedule& schedule = offloader_->schedule();
   return concat("offload: ", moving_groups(schedule), " of ", schedule.plan().size(),
                 " groups move; per step ", mib(m.to_host_bytes), " to the host and ", mib(m.to_device_bytes),
-                " back, ", times(m), "; ", mib(m.pinned_bytes), " of host memory; device peak ",
+                " back", times(m), "; ", mib(m.pinned_bytes), " of host memory; device peak ",
                 mib(m.peak_allocated_bytes), " allocated, ", mib(m.peak_reserved_bytes),
                 " reserved: ", m.peak_blocks);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/train/run_plan.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -123,6 +125,11 @@ RunPlan make_plan(const RunConfig& config, int ranks) {
   plan.saved_groups = static_cast<std::int64_t>(schedule.plan().size());
   plan.moving_groups = std::ranges::count_if(schedule.plan(), [](const auto& group) { return group.moves; });
   plan.offloaded_bytes = offloaded_bytes(schedule);
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  plan.pinned_bytes = static_cast<std::int64_t>((schedule.host_bytes() + page - 1) / page * page);
+  plan.fitting_fraction =
+      schedule.fraction_within(static_cast<std::size_t>(config.offload.pinned_limit) / page * page);
+  if (config.offload.enabled) plan.why_nothing_moves = schedule.why_nothing_moves();
   return plan;
 }
 
@@ -156,6 +163,25 @@ std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_
   return best;
 }
 
+namespace {
+
+std::string offload_text(const RunPlan& plan, const OffloadConfig& offload) {
+  if (!plan.why_nothing_moves.empty())
+    return concat("  offload moves nothing: ", plan.why_nothing_moves, "\n");
+  std::string text =
+      row("pinned host memory", mib(plan.pinned_bytes), "once per rank; a little more while it warms up");
+  if (offload.pinned_limit > 0 && plan.pinned_bytes > offload.pinned_limit)
+    text +=
+        concat("  that is more than offload.pinned_limit allows: ", plan.pinned_bytes,
+               " bytes, the limit is ", offload.pinned_limit, "; ",
+               plan.fitting_fraction > 0.0 ? concat("offload.fraction: ", plan.fitting_fraction, " would fit")
+                                           : std::string("not even one group fits"),
+               "\n");
+  return text;
+}
+
+}  // namespace
+
 std::string plan_text(const RunPlan& plan, const RunConfig& config, double memory_gib) {
   std::string out = concat("run ", config.run.name, "\n\nparameters\n");
   for (const SizeEntry& entry : plan.parameters)
@@ -173,9 +199,7 @@ std::string plan_text(const RunPlan& plan, const RunConfig& config, double memor
   out += row("total", mib(plan.total_bytes()),
              concat("micro-batch ", config.train.micro_batch, " x ", config.data.seq_len, " tokens"));
 
-  if (config.offload.enabled)
-    out += row("pinned host memory", mib(plan.offloaded_bytes),
-               "once per rank; a little more while it warms up");
+  if (config.offload.enabled) out += offload_text(plan, config.offload);
 
   out += "\nsteps\n";
   out += row("ranks", std::to_string(plan.ranks));

@@ -233,6 +233,42 @@ TEST(Offloader, APlanThatThePoolCannotHoldIsRefusedWithAFraction) {
   EXPECT_GE(fits.offloader().take_stats().transfers.to_host_bytes, 2 * 4 * 262144);
 }
 
+// Groups of different sizes, below and above what shares a slab: what the message tells does, and hardly less does.
+TEST(Offloader, TheRemediesOfARefusedPlanWork) {
+  const auto refusal = [](std::size_t limit, double fraction) {
+    Plain plain(movers(1, fraction), limit);
+    try {
+      for (int i = 0; i < 3; ++i) {
+        plain.forward(9,
+                      [&](int n) { plain.saved().save(plain.tensor(1.0F, n % 3 == 0 ? 65536 : 1000 * n)); });
+        plain.backward(9);
+      }
+    } catch (const OutOfMemory& e) {
+      return std::string(e.what());
+    }
+    EXPECT_EQ(plain.offloader().take_stats().useless, 0);
+    return std::string();
+  };
+  const auto number_after = [](const std::string& text, const std::string& words) {
+    const std::size_t at = text.find(words);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? 0.0 : std::stod(text.substr(at + words.size()));
+  };
+  // Three of 256 KiB and 1, 2, 4, 5 and 7 thousand floats, in lines of 256 bytes: together in whole pages.
+  const std::string first = refusal(800000, 1.0);
+  const auto needed = static_cast<std::size_t>(number_after(first, "groups need "));
+  EXPECT_EQ(needed, 864256U);
+  EXPECT_EQ(refusal(needed, 1.0), "");
+  EXPECT_NE(refusal(needed - 1, 1.0), "");
+  for (const std::size_t limit : {800000U, 700000U, 540672U, 300000U, 266240U, 262144U}) {
+    const double fraction = number_after(refusal(limit, 1.0), "offload.fraction to ");
+    EXPECT_EQ(refusal(limit, fraction), "") << limit << ' ' << fraction;
+    EXPECT_NE(refusal(limit, fraction + 0.01), "") << limit << ' ' << fraction;
+  }
+  EXPECT_NE(refusal(262143, 1.0).find("Not even one of them fits: raise offload.pinned_limit"),
+            std::string::npos);
+}
+
 TEST(Offloader, RefusesWrongUse) {
   EXPECT_THROW(Plain(OffloaderOptions{}), ConfigError);  // no scopes
   OffloaderOptions negative = movers(1);

@@ -114,6 +114,40 @@ TEST(Schedule, WhatOthersKeepIsNotMovedAndDoesNotCount) {
   EXPECT_EQ(schedule.plan()[3].moved_bytes(), 0U);
 }
 
+TEST(Schedule, TheFractionThatFitsFollowsTheRule) {
+  // Seven of eight are eligible; host memory is whole lines of 256 bytes.
+  Schedule schedule({.fraction = 1.0, .slots = 1});
+  for (const std::size_t bytes : {1000, 200, 3000, 300, 5000, 100, 900, 700}) schedule.next(group({bytes}));
+  schedule.end_forward();
+  EXPECT_EQ(schedule.host_bytes(), 1024U + 256U + 3072U + 512U + 5120U + 256U + 1024U);
+  EXPECT_EQ(schedule.host_bytes(0.4), 1024U + 256U + 3072U);  // 2.8 groups: three
+  for (std::size_t limit = 1024; limit <= 11264; ++limit) {
+    const double fraction = schedule.fraction_within(limit);
+    ASSERT_GT(fraction, 0.0) << limit;
+    ASSERT_LE(schedule.host_bytes(fraction), limit);
+    ASSERT_TRUE(fraction == 1.0 || schedule.host_bytes(fraction + 0.01) > limit) << limit << ' ' << fraction;
+  }
+  EXPECT_EQ(schedule.fraction_within(1023), 0.0);
+  // Not more than is asked for.
+  Schedule half({.fraction = 0.5, .slots = 1});
+  pass(half, 9);
+  EXPECT_EQ(half.fraction_within(1U << 20), 0.5);
+}
+
+TEST(Schedule, SaysWhyNothingMoves) {
+  Schedule few({.fraction = 1.0, .slots = 2});
+  pass(few, 2);
+  EXPECT_EQ(
+      few.why_nothing_moves(),
+      "all 2 groups of a forward stay, because the last 2 always do (offload.keep_last, offload.slots)");
+  Schedule tiny({.fraction = 1e-10, .slots = 2});
+  pass(tiny, 6);
+  EXPECT_EQ(tiny.why_nothing_moves(), "offload.fraction = 1e-10 of the 4 groups that could is none");
+  Schedule some({.fraction = 0.1, .slots = 2});
+  pass(some, 6);
+  EXPECT_EQ(some.why_nothing_moves(), "");
+}
+
 TEST(Schedule, RefusesWrongRules) {
   EXPECT_THROW(Schedule({.fraction = 1.1}), ConfigError);
   EXPECT_THROW(Schedule({.fraction = -0.1}), ConfigError);

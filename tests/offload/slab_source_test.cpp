@@ -117,6 +117,18 @@ TEST(SlabSource, StrictMakesEachFallbackAnErrorAndLeavesNothingBehind) {
             std::string::npos);
 }
 
+TEST(SlabSource, AMadeUpMachineIsToldOnceWithTheKey) {
+  const NumaTopology topology = NumaTopology::from_xml(test::machine_xml(8));
+  NumaSlabSource source(NumaSlabParts{topology, make_page_calls(topology), std::make_shared<FakeDriver>(),
+                                      "nowhere", "nowhere"},
+                        {"", true});
+  const std::string message = message_of<Error>([&] { source.allocate(100); });
+  const std::string reason = "the topology is not this machine's";
+  EXPECT_NE(message.find("offload.strict_numa"), std::string::npos) << message;
+  ASSERT_NE(message.find(reason), std::string::npos) << message;
+  EXPECT_EQ(message.find(reason), message.rfind(reason)) << message;
+}
+
 TEST(SlabSource, FailedRegistrationIsAnErrorAndLeavesNothingBehind) {
   Machine machine;
   machine.driver->refusal = "out of lockable memory";

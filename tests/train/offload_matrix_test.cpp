@@ -220,10 +220,60 @@ TEST_P(OffloadOfARun, SaysWhenNothingMovesAndWhenItWaits) {
   metrics.stall_seconds = 0.001;
   EXPECT_TRUE(moving.offload()->take_warnings(metrics).empty());
   metrics.stall_seconds = 0.025;
+  // Neither one noisy step nor two tell anything, and no wait is longer than its copies.
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(moving.offload()->take_warnings(metrics).empty());
+  OffloadMetrics noisy = metrics;
+  noisy.to_host_seconds = noisy.to_device_seconds = 0.0001;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(moving.offload()->take_warnings(noisy).empty());
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(moving.offload()->take_warnings(metrics).empty());
   warnings = moving.offload()->take_warnings(metrics);
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_NE(warnings[0].find("offload.fraction: 0.75 would fit"), std::string::npos) << warnings[0];
   EXPECT_DOUBLE_EQ(metrics.overlap(), 0.75);
+}
+
+TEST_P(OffloadOfARun, NoFractionIsAdvisedWhereNoneFits) {
+  Runtime runtime;
+  TrainingRun<float> run(
+      Communicator(), runtime,
+      config({"--offload.enabled=true", "--offload.slots=1", "--offload.min_tensor_elements=1"}));
+  run.step(0);
+  OffloadMetrics metrics = run.offload()->take_metrics(2, 0.1);
+  metrics.to_host_seconds = metrics.to_device_seconds = 0.05;
+  metrics.stall_seconds = 0.0999;
+  std::vector<std::string> warnings;
+  for (int i = 0; i < 3; ++i) warnings = run.offload()->take_warnings(metrics);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("no offload.fraction hides them"), std::string::npos) << warnings[0];
+}
+
+TEST_P(OffloadOfARun, ASmallFractionIsNamedAsTheReason) {
+  Runtime runtime;
+  TrainingRun<float> run(Communicator(), runtime,
+                         config({"--offload.enabled=true", "--offload.slots=1", "--offload.fraction=1e-10",
+                                 "--offload.min_tensor_elements=1"}));
+  run.step(0);
+  const OffloadMetrics metrics = run.offload()->take_metrics(1, 0.1);
+  const auto warnings = run.offload()->take_warnings(metrics);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("offload moves nothing: offload.fraction = 1e-10 of the "), std::string::npos)
+      << warnings[0];
+  // Nothing was copied that could have hidden.
+  run.step(1);
+  const std::string summary = run.offload()->summary(run.offload()->take_metrics(2, 0.1));
+  EXPECT_EQ(summary.find("overlap"), std::string::npos) << summary;
+}
+
+TEST_P(OffloadOfARun, ALimitBeyondTheMachineNamesItsKey) {
+  Runtime runtime;
+  try {
+    TrainingRun<float> run(Communicator(), runtime,
+                           config({"--offload.enabled=true", "--offload.pinned_limit=1152921504606846976"}));
+    FAIL() << "this machine has no 2^60 bytes";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("offload.pinned_limit = 1152921504606846976: "), std::string::npos)
+        << e.what();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Packed, OffloadOfARun,

@@ -159,6 +159,39 @@ TEST(RunPlan, OffloadLowersTheTotalByWhatMoves) {
   EXPECT_EQ(make_plan(config, 1).offloaded_bytes, 0);
 }
 
+TEST(RunPlan, SaysWhenThePinnedLimitIsTooLowAndWhatFits) {
+  const std::vector<std::string> on = {"--offload.enabled=true", "--offload.min_tensor_elements=1",
+                                       "--offload.slots=1", "--model.num_hidden_layers=8"};
+  RunConfig config = config_of(on);
+  const std::int64_t needed = make_plan(config, 1).pinned_bytes;
+  EXPECT_GE(needed, make_plan(config, 1).offloaded_bytes);
+  const auto text = [&] { return plan_text(make_plan(config, 1), config, 0.0); };
+  config.offload.pinned_limit = needed;
+  EXPECT_FALSE(has(text(), "pinned_limit"));
+  config.offload.pinned_limit = needed - 1;
+  // Of five equal groups four fit.
+  EXPECT_TRUE(has(text(), concat("more than offload.pinned_limit allows: ", needed, " bytes, the limit is ",
+                                 needed - 1, "; offload.fraction: 0.8 would fit")));
+  config.offload.fraction = 0.8;
+  EXPECT_FALSE(has(text(), "pinned_limit"));
+  config.offload.pinned_limit = 100;
+  EXPECT_TRUE(has(text(), "not even one group fits"));
+}
+
+TEST(RunPlan, SaysWhyNothingMoves) {
+  RunConfig config = config_of({"--offload.enabled=true", "--offload.min_tensor_elements=1",
+                                "--offload.slots=1", "--model.num_hidden_layers=8"});
+  const auto text = [&] { return plan_text(make_plan(config, 1), config, 0.0); };
+  EXPECT_FALSE(has(text(), "moves nothing"));
+  config.offload.fraction = 1e-10;
+  EXPECT_TRUE(has(text(), "offload moves nothing: offload.fraction = 1e-10 of the 5 groups"));
+  config.offload.fraction = 1.0;
+  config.offload.keep_last = 6;
+  EXPECT_TRUE(has(text(), "offload moves nothing: all 6 groups of a forward stay, because the last 6"));
+  config.offload.min_tensor_elements = 1 << 30;
+  EXPECT_TRUE(has(text(), "offload moves nothing: no tensor in its scopes"));
+}
+
 TEST(LargestMicroBatch, MayGrowWithOffload) {
   RunConfig config =
       config_of({"--offload.min_tensor_elements=1", "--offload.slots=1", "--model.num_hidden_layers=16",

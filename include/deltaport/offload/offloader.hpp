@@ -158,6 +158,7 @@ class Offloader : public SavedMover {
   void end_forward();
   void end_pass();
   void check_plan() const;
+  void lay_out_plan();
   void settle() noexcept;
   void log_transfers(const std::function<void()>& enqueue);
   std::int64_t copied_bytes(const Group& group) const;

@@ -80,8 +80,11 @@ class PinnedPool {
   /// `after`: the last use by whoever held. Throws Error for a block that is not held.
   void unhold(std::byte* data, std::vector<std::shared_ptr<const Event>> after = {});
 
-  /// Makes one stretch of `bytes` free bytes ready, so that later allocations of that sum need no slab.
+  /// Makes one stretch of `bytes` free bytes ready, so that later allocations of that sum need no slab. At the budget
+  /// as allocate(). Throws OutOfMemory.
   void reserve(std::size_t bytes);
+  /// Bytes of the slab that reserve() takes for so many.
+  std::size_t whole_pages(std::size_t bytes) const;
   /// Gives slabs without blocks back to the system; returns their bytes.
   std::size_t trim();
 

@@ -55,13 +55,24 @@ class Schedule {
     GroupShape shape;
     std::vector<bool> shared;
     bool moves = false;
+    bool eligible = false;  ///< could move: is not one of the last, and frees memory
     /// Bytes that move.
     std::size_t moved_bytes() const;
+    /// Host memory that it needs where it moves: its blocks in whole lines.
+    std::size_t host_bytes() const;
   };
   /// In the order of their commits; empty before the first pass is over.
   const std::vector<Planned>& plan() const { return plan_; }
   /// Whether all groups of this pass were the planned ones so far.
   bool follows_plan() const { return follows_plan_ && !plan_.empty(); }
+  /// Host memory of the plan's groups that would move with this fraction; of those that move.
+  std::size_t host_bytes(double fraction) const;
+  std::size_t host_bytes() const;
+  /// The largest fraction of two decimals, at most that of the rules, with which the groups that move fit in `limit`
+  /// bytes and are at least one; 0 when there is none.
+  double fraction_within(std::size_t limit) const;
+  /// Why the plan moves nothing; empty when it moves something.
+  std::string why_nothing_moves() const;
   /// Groups given so far in this pass.
   std::size_t position() const { return pass_.size(); }
 
@@ -71,6 +82,12 @@ class Schedule {
   bool follows_plan_ = true;  // so far in this pass
   bool found_shared_ = false;
 };
+
+/// Copies start and end at whole lines of this many bytes, as the arena's blocks do.
+constexpr std::size_t line_bytes = 256;
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + line_bytes - 1) / line_bytes * line_bytes;
+}
 
 /// Of `eligible` groups, how many move: the least whole number that is at least fraction times them, exactly.
 std::int64_t moved_groups(std::int64_t eligible, double fraction);

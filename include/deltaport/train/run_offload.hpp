@@ -46,6 +46,7 @@ class RunOffload {
   OffloadConfig config_;
   std::unique_ptr<offload::PinnedPool> pool_;
   std::unique_ptr<offload::Offloader> offloader_;
+  int stalled_steps_ = 0;  // in a row
   bool warned_of_stall_ = false;
   bool warned_of_nothing_ = false;
 };

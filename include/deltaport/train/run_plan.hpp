@@ -20,10 +20,12 @@ struct RunPlan {
   std::int64_t total_tokens = 0;
   std::vector<SizeEntry> static_memory;  ///< weights, masters, gradients, moments
   ActivationSize activations;
-  std::int64_t moving_groups = 0;  ///< of saved_groups, with offload
-  std::int64_t saved_groups = 0;   ///< those in offload.scopes
-  std::int64_t offloaded_bytes =
-      0;  ///< saved activations that leave the device; as many of pinned host memory
+  std::int64_t moving_groups = 0;    ///< of saved_groups, with offload
+  std::int64_t saved_groups = 0;     ///< those in offload.scopes
+  std::int64_t offloaded_bytes = 0;  ///< saved activations that leave the device
+  std::int64_t pinned_bytes = 0;     ///< host memory that they take, in whole pages
+  double fitting_fraction = 0.0;     ///< the largest offload.fraction within offload.pinned_limit; 0: none
+  std::string why_nothing_moves;     ///< with offload on, where moving_groups is 0
 
   std::int64_t static_bytes() const;
   /// Static memory, saved activations that stay, and workspace.
