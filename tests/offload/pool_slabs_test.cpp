@@ -194,6 +194,24 @@ TEST_P(Pool, AtTheBudgetTheOldestReleaseIsWaitedFor) {
   pool->release(third);
 }
 
+TEST_P(Pool, AReservationAtTheBudgetWaitsForReleases) {
+  PinnedPoolOptions options = small();
+  options.budget_bytes = 2 * slab;
+  const auto pool = make(options);
+  const auto event = std::make_shared<Flag>();
+  for (const char* name : {"first", "second"}) pool->release(pool->allocate(name, slab), {event});
+  std::thread device([&] {
+    event->wait_for_waiter();
+    event->pass();
+  });
+  EXPECT_NO_THROW(pool->reserve(2 * slab));
+  event->pass();
+  device.join();
+  EXPECT_EQ(pool->stats().slabs, 1U) << "one stretch";
+  EXPECT_EQ(pool->stats().retained, 2 * slab);
+  EXPECT_EQ(pool->whole_pages(2 * slab - 1), 2 * slab);
+}
+
 /// Control groups of version 2 and of version 1 that leave 3 MiB of 5.
 void write_group(const TempFolder& folder, int version) {
   write_file(folder / "self", version == 2 ? "0::/job\n" : "4:memory:/job\n");
