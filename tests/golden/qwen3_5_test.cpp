@@ -142,25 +142,34 @@ TEST(Qwen35Decoding, GreedyTokensAreThoseOfTransformers) {
   }
 }
 
-// The prompt in chunks, alone and beside others.
+// The prompts in chunks, beside a longer one and one of a single token.
 TEST(Qwen35Decoding, GreedyTokensAfterPromptsInChunksAreThoseOfTransformers) {
   Golden<float> golden(recurrence::Implementation::automatic);
-  const SafetensorsReader reader(folder / "greedy.safetensors");
-  const auto prompt = reader.read<std::int32_t>("prompt"), greedy = reader.read<std::int32_t>("greedy");
-  const std::vector<std::int32_t> longer(prompt.size() + 70, prompt[0]);
+  const SafetensorsReader reader(golden_folder() / "greedy.safetensors");
+  const auto prompts = reader.read<std::int32_t>("prompt"), greedy = reader.read<std::int32_t>("greedy");
+  const std::int64_t texts = reader.at("prompt").shape.at(0), given = reader.at("prompt").shape.at(1),
+                     added = reader.at("greedy").shape.at(1), longer = given + 70;
+  std::vector<std::vector<std::int32_t>> given_tokens = {
+      std::vector<std::int32_t>(static_cast<std::size_t>(longer), prompts[0])};
+  for (std::int64_t i = 0; i < texts; ++i)
+    given_tokens.emplace_back(prompts.begin() + i * given, prompts.begin() + (i + 1) * given);
+  given_tokens.push_back({prompts[0]});
   for (const std::int64_t chunk : {1, 3, 1000}) {
-    auto state = golden.model.make_decode_state(golden.runtime, 3,
-                                                static_cast<std::int64_t>(longer.size() + greedy.size()));
+    auto state = golden.model.make_decode_state(golden.runtime, texts + 2, longer + added);
     auto logits =
-        to_vector(golden.runtime.compute(),
-                  golden.model.prefill(golden.runtime, {longer, prompt, {prompt[0]}}, chunk, state));
-    for (const std::int32_t expected : greedy) {
-      const auto vocabulary = static_cast<std::ptrdiff_t>(logits.size() / 3);
-      const auto mine = logits.begin() + vocabulary;  // of the second text
-      EXPECT_EQ(std::max_element(mine, mine + vocabulary) - mine, expected) << chunk;
+        to_vector(golden.runtime.compute(), golden.model.prefill(golden.runtime, given_tokens, chunk, state));
+    for (std::int64_t at = 0; at < added; ++at) {
+      const auto vocabulary = static_cast<std::ptrdiff_t>(logits.size()) / (texts + 2);
+      std::vector<std::int32_t> next = {prompts[0]};
+      for (std::int64_t i = 0; i < texts; ++i) {
+        next.push_back(greedy[static_cast<std::size_t>(i * added + at)]);
+        const auto row = logits.begin() + (i + 1) * vocabulary;
+        EXPECT_EQ(std::max_element(row, row + vocabulary) - row, next.back())
+            << "chunks of " << chunk << ", text " << i << ", token " << at;
+      }
+      next.push_back(prompts[0]);
       logits =
-          to_vector(golden.runtime.compute(),
-                    golden.model.step(golden.runtime, golden.upload({prompt[0], expected, expected}), state));
+          to_vector(golden.runtime.compute(), golden.model.step(golden.runtime, golden.upload(next), state));
     }
   }
 }
