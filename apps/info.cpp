@@ -43,6 +43,7 @@ Json build_facts() {
   if (mpi.built_in) facts["MPI standard"] = mpi.standard + ", threads " + mpi.thread_level;
   facts["BLAS"] = blas.library;
   if (!blas.threading.empty()) facts["BLAS threads"] = blas.threading;
+  if (const std::string advice = blas_advice(); !advice.empty()) facts["BLAS advice"] = advice;
   facts["bfloat16 products"] =
       runs_on_host ? "float32 sums, operands widened in tiles" : "float32 sums, tensor cores";
   facts["tile kernel"] = tile_gemm_isa();

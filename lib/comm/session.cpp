@@ -120,6 +120,8 @@ void Session::Impl::start(const SessionOptions& options) {
   if (options.summary == SummaryLine::yes && world.is_root()) {
     std::fprintf(stderr, "deltaport: %s\n", summary.c_str());
     if (!warning.empty()) std::fprintf(stderr, "deltaport: warning: %s\n", warning.c_str());
+    if (const std::string advice = blas_advice(); !advice.empty())
+      std::fprintf(stderr, "deltaport: warning: %s\n", advice.c_str());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "checkpoint/temp_folder.hpp"
+#include "deltaport/core/blas.hpp"
 
 namespace deltaport {
 namespace {
@@ -105,6 +106,14 @@ TEST_F(ControlGroup, NodeMemoryCountsTheFileCacheAsAvailable) {
         "Node 3 Inactive: 50 kB\n");
   EXPECT_EQ(node_available_bytes(3, path("root")), 22U * 1024);
   EXPECT_EQ(node_available_bytes(4, path("root")), 0U);
+}
+
+TEST(BlasAdvice, OldKernelsOnANewProcessor) {
+  EXPECT_NE(blas_advice("Prescott", true, true).find("OPENBLAS_CORETYPE=SKYLAKEX"), std::string::npos);
+  EXPECT_NE(blas_advice("Nehalem", true, false).find("OPENBLAS_CORETYPE=HASWELL"), std::string::npos);
+  EXPECT_EQ(blas_advice("Nehalem", false, false), "");
+  for (const char* good : {"SkylakeX", "Haswell", "Zen", "Cooperlake", "SapphireRapids"})
+    EXPECT_EQ(blas_advice(good, true, true), "") << good;
 }
 
 }  // namespace
