@@ -137,13 +137,11 @@ template <class T>
 Tensor<T> Gdn2Mixer<T>::core_prefill(Context& context, const Tensor<T>& projections,
                                      const QkvConvResult<T>& qkv, const Sequences& sequences,
                                      const Tensor<Accumulate<T>>& state) {
-  auto inputs = core_inputs(context.runtime, projections, qkv, sequences);
-  inputs.initial_state = state;
-  recurrence::Options options = this->options(context);
-  options.output_final_state = true;
-  const auto result = recurrence::gdn2_forward(context.runtime, inputs, options);
-  copy(context.exec(), state, result.final_state);
-  return result.o;
+  return core::forward_from(context, state, core_inputs(context.runtime, projections, qkv, sequences),
+                            this->options(context),
+                            [](Runtime& runtime, const auto& inputs, const auto& options) {
+                              return recurrence::gdn2_forward(runtime, inputs, options);
+                            });
 }
 
 template class Gdn2Mixer<bfloat16>;

@@ -108,13 +108,11 @@ template <class T>
 Tensor<T> GdnMixer<T>::core_prefill(Context& context, const Tensor<T>& projections,
                                     const QkvConvResult<T>& qkv, const Sequences& sequences,
                                     const Tensor<Accumulate<T>>& state) {
-  auto inputs = core_inputs(context.runtime, projections, qkv, sequences);
-  inputs.initial_state = state;
-  recurrence::Options options = this->options(context);
-  options.output_final_state = true;
-  const auto result = recurrence::gdn_forward(context.runtime, inputs, options);
-  copy(context.exec(), state, result.final_state);
-  return result.o;
+  return core::forward_from(context, state, core_inputs(context.runtime, projections, qkv, sequences),
+                            this->options(context),
+                            [](Runtime& runtime, const auto& inputs, const auto& options) {
+                              return recurrence::gdn_forward(runtime, inputs, options);
+                            });
 }
 
 template class GdnMixer<bfloat16>;

@@ -27,6 +27,18 @@ void take(SavedTensors& saved, Tensor<T>& first, Rest&... rest) {
   first = saved.take<T>();
 }
 
+/// Outputs of `forward`, a recurrence, over a run that goes on from `state` [N, HV, K, V], which it moves on in place; all
+/// on the compute stream.
+template <class State, class Inputs, class Options, class Forward>
+auto forward_from(Context& context, const State& state, Inputs inputs, Options options,
+                  const Forward& forward) {
+  inputs.initial_state = state;
+  options.output_final_state = true;
+  const auto result = forward(context.runtime, inputs, options);
+  copy(context.exec(), state, result.final_state);
+  return result.o;
+}
+
 /// [T, ...] -> [1, T, ...]: one flat run of tokens.
 template <class T>
 Tensor<T> add_batch(const Tensor<T>& x) {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "model/qwen_config.hpp"
 #include "model/small_lm.hpp"
 
 namespace deltaport {
@@ -188,21 +189,8 @@ TEST(ModelSize, TotalIsNearTheRealPeakInBfloat16) {
   expect_total_near_the_peak<bfloat16>();
 }
 
-ModelConfig qwen3_5_0_8b() {
-  ModelConfig config;
-  config.vocab_size = 248320;
-  config.hidden_size = 1024;
-  config.num_hidden_layers = 24;
-  config.intermediate_size = 3584;
-  config.linear = {16, 16, 128, 128, 4, 64};
-  config.attention.num_heads = 8;
-  config.attention.num_kv_heads = 2;
-  config.attention.head_dim = 256;
-  return config;
-}
-
 TEST(ModelSize, CountsQwen) {
-  const ModelConfig config = qwen3_5_0_8b();
+  const ModelConfig config = testing::qwen3_5_0_8b();
   EXPECT_EQ(parameter_count(config), 752'393'024);
   std::int64_t total = 0;
   std::string lines;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deltaport/model/model_flops.hpp"
 
+#include "model/qwen_config.hpp"
 #include "model/small_lm.hpp"
 
 namespace deltaport {
@@ -25,16 +26,7 @@ TEST(ModelFlops, CountMatricesScoresAndChunks) {
 }
 
 TEST(ModelFlops, OfQwenAreThoseOfItsParameters) {
-  ModelConfig config;
-  config.vocab_size = 248320;
-  config.hidden_size = 1024;
-  config.num_hidden_layers = 24;
-  config.intermediate_size = 3584;
-  config.linear = {16, 16, 128, 128, 4, 64};
-  config.attention.num_heads = 8;
-  config.attention.num_kv_heads = 2;
-  config.attention.head_dim = 256;
-  const ModelFlops flops = training_flops_per_token(config, 2048);
+  const ModelFlops flops = training_flops_per_token(testing::qwen3_5_0_8b(), 2048);
   EXPECT_NEAR(flops.products, 6 * 752.393e6, 0.003e9);  // what is no matrix has 0.4 million parameters
   EXPECT_LT(flops.products, 6 * 752'393'024.0);
   EXPECT_DOUBLE_EQ(flops.attention, 6.0 * 6 * 8 * 256 * 2049);
