@@ -7,20 +7,14 @@
 
 #include "config/field.hpp"
 #include "config/printing.hpp"
+#include "data/checksum.hpp"
 #include "deltaport/train/trainer.hpp"
 
 namespace deltaport::train {
 namespace {
 
-// FNV-1a.
-std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return static_cast<std::int64_t>(hash);
-}
-
 bool all_the_same(const Communicator& communicator, const std::string& text) {
-  const std::int64_t hash = hash_of(text);
+  const auto hash = static_cast<std::int64_t>(Checksum::of(text).low);
   std::int64_t ends[] = {hash, ~hash};  // the greatest complement is that of the least
   communicator.all_reduce_max(ends, 2);
   return ends[0] == ~ends[1];
