@@ -9,9 +9,32 @@
 /// slot first_slot(s) + c in all per-chunk arrays.
 namespace deltaport::recurrence::cuda {
 
+/// Division of numbers below 2^31 by a number known on the host, as a multiplication (Granlund and Montgomery, "Division
+/// by invariant integers using multiplication", 1994).
+struct Divisor {
+  std::uint32_t value = 1, factor = 0, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(int divisor) : value(static_cast<std::uint32_t>(divisor)) {
+    if (divisor <= 1) return;
+    while ((std::uint64_t{2} << shift) < value) ++shift;
+    factor = static_cast<std::uint32_t>(((std::uint64_t{1} << (32 + shift)) + value - 1) / value);
+  }
+  __device__ std::uint32_t quotient(std::uint32_t x) const {
+    return factor == 0 ? x : __umulhi(x, factor) >> shift;
+  }
+};
+
 struct Chunk {
   std::int64_t row;  ///< first row in the token axis of B * T rows
   int rows;          ///< 1 to 64; 0 for a slot without a chunk
+};
+
+/// What a block works on.
+struct Task {
+  std::int64_t slot;
+  Chunk chunk;
+  int head;
 };
 
 struct Chunks {
@@ -19,6 +42,7 @@ struct Chunks {
   int sequences = 0;                         ///< N
   int chunks_per_sequence = 0;               ///< without cu_seqlens
   const std::int32_t* cu_seqlens = nullptr;  ///< [N + 1] or null
+  Divisor by_sequences;                      ///< N
   const Chunk* table = nullptr;              ///< [slots], with cu_seqlens only
 
   __host__ __device__ std::int64_t slots() const {
@@ -42,9 +66,24 @@ struct Chunks {
   /// go to and fro, so that each begins with what the one before has left in the second-level cache.
   __device__ std::int64_t in_time(std::uint32_t i, bool backwards) const {
     if (cu_seqlens != nullptr) return backwards ? slots() - 1 - i : i;
-    const auto count = static_cast<std::uint32_t>(sequences), own = i / count, sequence = i - own * count;
+    const std::uint32_t own = by_sequences.quotient(i), sequence = i - own * by_sequences.value;
     const std::uint32_t chunk = backwards ? chunks_per_sequence - 1 - own : own;
     return std::int64_t{sequence} * chunks_per_sequence + chunk;
+  }
+  /// The task of block i of slots() times as many as there are `heads`: heads run fastest, then time as in in_time.
+  __device__ Task task(std::uint32_t i, const Divisor& heads, bool backwards) const {
+    const std::uint32_t place = heads.quotient(i);
+    const int head = static_cast<int>(i - place * heads.value);
+    if (cu_seqlens != nullptr) {
+      const std::int64_t slot = in_time(place, backwards);
+      return {slot, table[slot], head};
+    }
+    const std::uint32_t turn = by_sequences.quotient(place), sequence = place - turn * by_sequences.value;
+    const std::uint32_t own = backwards ? chunks_per_sequence - 1 - turn : turn;
+    const std::int64_t first = std::int64_t{own} * chunk_rows, left = tokens - first;
+    return {std::int64_t{sequence} * chunks_per_sequence + own,
+            {sequence * tokens + first, static_cast<int>(left < chunk_rows ? left : chunk_rows)},
+            head};
   }
   __device__ Chunk at(std::int64_t slot) const {
     if (cu_seqlens != nullptr) return table[slot];

@@ -71,6 +71,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   prepare.x = p.x, prepare.r = p.r, prepare.inverse = p.inverse;
   prepare.factors = p.factors, prepare.forgetting = p.forgetting;
   prepare.resident = resident_prepare_blocks();
+  prepare.group = sizes.value_heads / sizes.key_heads, prepare.by_key_heads = Divisor(sizes.key_heads);
   error = launch_gdn_prepare<E, padded_k>(prepare, maps, stream);
   if (error != cudaSuccess) return error;
 

@@ -48,6 +48,7 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
   prepare.raw_gate = a.raw_gate, prepare.raw_beta = a.raw_beta;
   prepare.x = p.x, prepare.r = p.r, prepare.factors = p.factors, prepare.forgetting = p.forgetting;
   prepare.resident = resident_prepare_blocks();
+  prepare.group = a.sizes.value_heads / a.sizes.key_heads, prepare.by_key_heads = Divisor(a.sizes.key_heads);
   if (cudaError_t e = launch_gdn_prepare<E, padded_k>(prepare, maps, stream); e != cudaSuccess) return e;
   const std::int64_t scans =
       std::int64_t{(a.sizes.value_dim + 63) / 64} * a.sizes.value_heads * a.sizes.sequences;

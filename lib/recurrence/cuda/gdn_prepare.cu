@@ -18,35 +18,39 @@ struct Layout {
   static constexpr int q = padded_k * 128;  // 64 x K, then L in float, then A high + low, then X
   static constexpr int high = q, low = q + panel_bytes;
   static constexpr int r = q + (64 * triangle_pitch * 4 + 1023) / 1024 * 1024;
-  static constexpr int factors = r + panel_bytes;
+  static constexpr int p = r + panel_bytes;
+  static constexpr int factors = p + panel_bytes;
   static constexpr int bytes = factors + (factor_rows * 64 + 4) * 4;
   static_assert(padded_k <= 128 && blocks_together * (bytes + 1024) <= 228 * 1024);
 };
 
 #if defined(DELTAPORT_BULK_COPY)
-/// The tiles of the block that will run here next, into the second-level cache.
+/// The tiles of the block that will run here next, into the second-level cache; by one thread.
 template <int padded_k>
 __device__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
   const std::uint32_t block = blockIdx.x + a.resident;
   if (block >= gridDim.x) return;
-  const int head = block % a.key_heads;
-  const int row = static_cast<int>(a.chunks.at(a.chunks.in_time(block / a.key_heads, true)).row);
+  const Task task = a.chunks.task(block, a.by_key_heads, true);
+  const int row = static_cast<int>(task.chunk.row);
 #pragma unroll
   for (int panel = 0; panel < padded_k / 64; ++panel) {
-    prefetch_tile_bulk(&maps.q, 64 * panel, head, row);
-    prefetch_tile_bulk(&maps.k, 64 * panel, head, row);
+    prefetch_tile_bulk(&maps.q, 64 * panel, task.head, row);
+    prefetch_tile_bulk(&maps.k, 64 * panel, task.head, row);
   }
 }
 #endif
 
-/// Starts the copies of Q and K; the copy engine takes chunks of 64 rows.
+/// Sets the barrier up and starts the copies of Q and K; the copy engine takes chunks of 64 rows. Its work is given by the
+/// last warp, since the first ones read the gates.
 template <int padded_k>
 __device__ void load_tiles(const GdnPrepare& a, const TileMaps& maps, const Chunk& chunk, int key_head,
                            std::uint32_t base, std::uint64_t* barrier) {
   using L = Layout<padded_k>;
 #if defined(DELTAPORT_BULK_COPY)
   if (a.use_maps && chunk.rows == chunk_rows) {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == threads - 32) {
+      barrier_init(barrier, 1);
+      fence_async_proxy();
       barrier_arrive_expect(barrier, 2 * padded_k * 128);
 #pragma unroll
       for (int panel = 0; panel < padded_k / 64; ++panel) {
@@ -79,26 +83,41 @@ __device__ __forceinline__ void wait_tiles(const GdnPrepare& a, const Chunk& chu
   __syncthreads();
 }
 
-/// 1 / |row| from the diagonal of the products of a tile with itself: each is in one lane.
-__device__ void write_norms(float* norms, const float (&gram)[32], bool l2_norm, int rows, int warp,
-                            int lane) {
-  const int within = lane / 4;  // row in a block of 8, and so the column
+/// The diagonal of a warp's rows of a 64 x 64 accumulator: elements own_row and own_row + 8, on the lanes that
+/// holds_diagonal() names.
+__device__ __forceinline__ void take_diagonal(float (&diagonal)[2], const float (&d)[32], unsigned warp,
+                                              unsigned lane) {
 #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    if (w != warp) continue;
+  for (int part = 0; part < 2; ++part) {
+    float even = d[6 * part], odd = d[6 * part + 1];
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const int d = 4 * (2 * w + part) + 2 * part, row = 16 * w + within + 8 * part;
-      const float square = within % 2 == 0 ? gram[d] : gram[d + 1];
-      if (lane % 4 == within / 2) norms[row] = l2_norm && row < rows ? rsqrtf(square + 1e-6f) : 1.0f;
+    for (unsigned w = 1; w < 4; ++w) {
+      if (w == warp) even = d[8 * w + 6 * part], odd = d[8 * w + 6 * part + 1];
     }
+    diagonal[part] = lane / 4 % 2 == 0 ? even : odd;
   }
+}
+__device__ __forceinline__ bool holds_diagonal(unsigned lane) {
+  return lane / 8 == lane % 4;
 }
 
 /// What the gates of one token and value head are made of; zero beyond the chunk.
 struct RawGates {
   float decay = 0.0f, beta = 0.0f;
 };
+/// The gates of the block that will run here next, into the second-level cache; by threads 0 to 63.
+template <class E>
+__device__ __forceinline__ void prefetch_later_gates(const GdnPrepare& a) {
+  const std::uint32_t block = blockIdx.x + a.resident;
+  if (block >= gridDim.x) return;
+  const Task task = a.chunks.task(block, a.by_key_heads, true);
+  const int t = threadIdx.x;
+  if (t >= task.chunk.rows) return;
+  const std::int64_t at = (task.chunk.row + t) * a.value_heads + task.head * a.group;
+  const bool raw_gate = a.activations.gate != Gate::log_decay, raw_beta = a.activations.beta != Beta::plain;
+  prefetch(raw_gate ? static_cast<const void*>(static_cast<const E*>(a.raw_gate) + at) : a.g + at);
+  prefetch(raw_beta ? static_cast<const void*>(static_cast<const E*>(a.raw_beta) + at) : a.beta + at);
+}
 template <class E>
 __device__ RawGates read_gates(const GdnPrepare& a, const Chunk& chunk, int head) {
   RawGates gates;
@@ -112,9 +131,10 @@ __device__ RawGates read_gates(const GdnPrepare& a, const Chunk& chunk, int head
   }
   return gates;
 }
-/// Thread t has row t, if there is one; writes all factor rows but the norms' own.
-__device__ void write_factors(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
-                              float* factors, float* total, float* forgetting) {
+/// Thread t has row t, if there is one; writes beta and the sum of the gates, and what norms are multiplied to. Two
+/// barriers inside.
+__device__ __forceinline__ void write_gates(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
+                                            float* factors, float* total, float* forgetting) {
   const int t = threadIdx.x;
   float log2_decay = 0.0f, beta = 0.0f;
   if (t < chunk.rows) {
@@ -133,98 +153,130 @@ __device__ void write_factors(const GdnPrepare& a, const Chunk& chunk, int head,
   const float sum = sum_inclusive_64(log2_decay, total, t);
   if (t == 63) *forgetting = a.activations.l2_norm && shrinks && total[1] != 0.0f ? sum : 0.0f;
   const float decay = exp2_fast(sum);
-  if (t >= 64) return;
-  factors[factor_beta * 64 + t] = beta;
-  factors[factor_decay * 64 + t] = sum;
-  factors[factor_erase * 64 + t] = beta * decay * factors[factor_key_norm * 64 + t];
-  factors[factor_query * 64 + t] =
-      t < chunk.rows ? a.activations.scale * decay * factors[factor_query_norm * 64 + t] : 0.0f;
+  if (t < 64) {
+    factors[factor_beta * 64 + t] = beta;
+    factors[factor_decay * 64 + t] = sum;
+    factors[factor_erase * 64 + t] = beta * decay;
+    factors[factor_query * 64 + t] = t < chunk.rows ? a.activations.scale * decay : 0.0f;
+  }
+  __syncthreads();
+}
+
+/// Calls inside(s) for the blocks of 16 columns left of a warp's diagonal block, diagonal(s) for that and beyond(s) for
+/// those above the diagonal. The warp is the same for all lanes, so that only one of them runs.
+template <class Inside, class Diagonal, class Beyond>
+__device__ __forceinline__ void for_column_blocks(unsigned warp, Inside inside, Diagonal diagonal,
+                                                  Beyond beyond) {
+#pragma unroll
+  for (unsigned s = 0; s < 4; ++s) {
+    if (s < warp) {
+      inside(s);
+    } else if (s == warp) {
+      diagonal(s);
+    } else {
+      beyond(s);
+    }
+  }
 }
 
 /// Rows 16 warp.. of the strictly lower L_ij = beta_i (k_i . k_j) from the raw products.
-__device__ void write_triangle(float* triangle, const float (&kk)[32], const float* factors, int warp,
-                               int lane) {
+__device__ __forceinline__ void write_triangle(float* triangle, const float (&kk)[32], const float* factors,
+                                               unsigned warp, unsigned lane) {
   const float *norm = factors + factor_key_norm * 64, *beta = factors + factor_beta * 64;
-  const int i = 16 * warp + lane / 4;
+  const unsigned i = 16 * warp + lane / 4, quad = 2 * (lane % 4);
   const float factor[2] = {beta[i] * norm[i], beta[i + 8] * norm[i + 8]};
+  float* const to = triangle + i * triangle_pitch + quad;
+  const auto write = [&](unsigned s, auto keep) {
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    if (n / 2 > warp) break;
-    const int j = 8 * n + 2 * (lane % 4);
-    const float2 norms = *reinterpret_cast<const float2*>(norm + j);
+    for (int n = 0; n < 2; ++n) {
+      const float2 norms = *reinterpret_cast<const float2*>(norm + 16 * s + 8 * n + quad);
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const float x = kk[4 * n + 2 * part] * factor[part] * norms.x;
-      const float y = kk[4 * n + 2 * part + 1] * factor[part] * norms.y;
-      *reinterpret_cast<float2*>(triangle + (i + 8 * part) * triangle_pitch + j) =
-          make_float2(j < i + 8 * part ? x : 0.0f, j + 1 < i + 8 * part ? y : 0.0f);
+      for (int part = 0; part < 2; ++part) {
+        const int d = 8 * s + 4 * n + 2 * part;
+        const float x = kk[d] * factor[part] * norms.x, y = kk[d + 1] * factor[part] * norms.y;
+        *reinterpret_cast<float2*>(to + 8 * part * triangle_pitch + 16 * s + 8 * n) =
+            make_float2(keep(8 * n, 8 * part) ? x : 0.0f, keep(8 * n + 1, 8 * part) ? y : 0.0f);
+      }
     }
-  }
+  };
+  for_column_blocks(
+      warp, [&](unsigned s) { write(s, [](int, int) { return true; }); },
+      [&](unsigned s) {
+        write(s, [&](int column, int row) { return int(quad) + column < int(lane / 4) + row; });
+      },
+      [](unsigned) {});
 }
 
-/// P = tril(Q K^T) with the norms of q, as the register operand of P A.
+/// P = tril(Q K^T) with the norms of q, rounded, to a warp's rows of a tile.
 template <class E>
-__device__ void make_p(std::uint32_t (&p)[4][4], const float (&qk)[32], const float* query_norm, int warp,
-                       int lane) {
-  const int i = 16 * warp + lane / 4;
-  const float norm[2] = {query_norm[i], query_norm[i + 8]};
+__device__ __forceinline__ void write_p(std::uint32_t tile, const float (&qk)[32], const float (&norm)[2],
+                                        unsigned warp, unsigned lane) {
+  const int column = 2 * (lane % 4), row = lane / 4;
+  const auto write = [&](unsigned s, auto keep) {
+    std::uint32_t p[4];
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    const int j = 8 * n + 2 * (lane % 4);
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const float x = qk[4 * n + 2 * part] * norm[part], y = qk[4 * n + 2 * part + 1] * norm[part];
-      p[n / 2][2 * (n % 2) + part] = pack<E>(j <= i + 8 * part ? x : 0.0f, j + 1 <= i + 8 * part ? y : 0.0f);
+    for (int n = 0; n < 4; ++n) {
+      const int part = n % 2, right = n / 2 * 8, d = 8 * s + 2 * n;
+      const float x = qk[d] * norm[part], y = qk[d + 1] * norm[part];
+      p[n] = pack<E>(keep(right, 8 * part) ? x : 0.0f, keep(right + 1, 8 * part) ? y : 0.0f);
     }
-  }
-}
-
-/// 2^x for x <= 0; above the diagonal, where the difference of sums is positive, some number that is not inf.
-__device__ __forceinline__ float decay_between(float x) {
-  return exp2_fast(x > 0.0f ? 0.0f : x);
+    store_a(tile, 16 * warp, 16 * s, p);
+  };
+  for_column_blocks(
+      warp, [&](unsigned s) { write(s, [](int, int) { return true; }); },
+      [&](unsigned s) { write(s, [&](int right, int down) { return column + right <= row + down; }); },
+      [&](unsigned s) {
+        store_a(tile, 16 * warp, 16 * s, {0, 0, 0, 0});
+      });
 }
 
 /// R = scale D o (P A), rounded, to a tile.
 template <class E>
-__device__ void write_r(std::uint32_t tile, const float (&pa)[32], const float* decay, float scale, int warp,
-                        int lane) {
-  const int i = 16 * warp + lane / 4;
+__device__ __forceinline__ void write_r(std::uint32_t tile, const float (&pa)[32], const float* decay,
+                                        float scale, unsigned warp, unsigned lane) {
+  const unsigned i = 16 * warp + lane / 4, quad = 2 * (lane % 4);
   const float g[2] = {decay[i], decay[i + 8]};
+  const auto write = [&](unsigned s, auto element) {
+    std::uint32_t r[4];
 #pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    std::uint32_t r[4] = {};
-#pragma unroll
-    for (int part = 0; part < 4; ++part) {
-      if (s > warp) break;  // above the diagonal
-      const int row = i + 8 * (part % 2), j = 16 * s + 8 * (part / 2) + 2 * (lane % 4);
-      const float2 from = *reinterpret_cast<const float2*>(decay + j);
-      const int d = 8 * s + 2 * part;
-      const float x = scale * decay_between(g[part % 2] - from.x) * pa[d];
-      const float y = scale * decay_between(g[part % 2] - from.y) * pa[d + 1];
-      r[part] = pack<E>(j <= row ? x : 0.0f, j + 1 <= row ? y : 0.0f);
+    for (int n = 0; n < 4; ++n) {
+      const int part = n % 2, column = n / 2 * 8, d = 8 * s + 2 * n;
+      const float2 from = *reinterpret_cast<const float2*>(decay + 16 * s + column + quad);
+      r[n] = pack<E>(element(column, 8 * part, g[part] - from.x, pa[d]),
+                     element(column + 1, 8 * part, g[part] - from.y, pa[d + 1]));
     }
     store_a(tile, 16 * warp, 16 * s, r);
-  }
+  };
+  for_column_blocks(
+      warp,
+      [&](unsigned s) {
+        write(s, [&](int, int, float span, float x) { return scale * exp2_fast(span) * x; });
+      },
+      // Above the diagonal the difference of sums is positive, and its exponential may be infinite.
+      [&](unsigned s) {
+        write(s, [&](int column, int row, float span, float x) {
+          const bool keep = int(quad) + column <= int(lane / 4) + row;
+          return keep ? scale * exp2_fast(span) * x : 0.0f;
+        });
+      },
+      [&](unsigned s) {
+        store_a(tile, 16 * warp, 16 * s, {0, 0, 0, 0});
+      });
 }
 
-/// 64 columns of X = c o (A^T K), rounded.
-template <class E>
-__device__ void round_x(std::uint32_t (&to)[4][4], float (&x)[32], const float* decay, int warp, int lane) {
-  const float last = decay[63];
-  const int row = 16 * warp + lane / 4;
-  const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
-  scale_rows(x, c);
-  as_operand<E>(to, x);
-}
-
-/// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of row thread / 2.
+/// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of one row.
 struct InverseRow {
   float x[4][8];
 
-  __device__ void read(const float* triangle) {
-    const int thread = threadIdx.x, i = thread / 2, row_block = i / 16;
+  /// Even rows first, then odd ones, so that eight threads write to different banks.
+  __device__ static unsigned row(unsigned thread) {
+    return thread / 16 * 8 + thread / 2 % 4 * 2 + thread / 8 % 2;
+  }
+
+  __device__ void read(const float* triangle, unsigned thread) {
+    const unsigned i = row(thread), row_block = i / 16;
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
+    for (unsigned s = 0; s < 4; ++s) {
       const float* const from =
           s == row_block ? triangle + i * triangle_pitch + 16 * s + 8 * (thread % 2)
                          : triangle + (16 * s + i % 16) * triangle_pitch + 16 * row_block + 8 * (thread % 2);
@@ -236,8 +288,8 @@ struct InverseRow {
   }
   /// store(offset, high, low): 16 bytes of the tiles of `factor` A rounded, and of what the rounding left.
   template <class E, class Store>
-  __device__ void split(float factor, Store store) const {
-    const int thread = threadIdx.x, i = thread / 2;
+  __device__ void split(unsigned thread, float factor, Store store) const {
+    const unsigned i = row(thread);
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       std::uint32_t high[4], low[4];
@@ -254,6 +306,11 @@ struct InverseRow {
   }
 };
 
+/// Makes the compiler compute again what it knows of x: addresses kept for later would take the registers of products.
+__device__ __forceinline__ void forget(unsigned& x) {
+  asm volatile("" : "+r"(x));
+}
+
 template <class E, int padded_k>
 struct Block {
   using L = Layout<padded_k>;
@@ -268,108 +325,171 @@ struct Block {
   __device__ float* triangle() const { return reinterpret_cast<float*>(memory + L::q); }
   __device__ float* factors() const { return reinterpret_cast<float*>(memory + L::factors); }
   __device__ const float* factor(int row) const { return factors() + 64 * row; }
+  __device__ float* total() const { return factors() + factor_rows * 64; }
   __device__ std::uint64_t* barrier() const {
     return reinterpret_cast<std::uint64_t*>(factors() + factor_rows * 64 + 2);
   }
-  /// d = left right^T. Accumulators are cleared: what a product ignores would else stay alive around the loop over heads.
-  __device__ void gram(float (&d)[32], int left, int right) const {
-    clear(d);
-    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d, at(left), at(right));
+  /// Starts kk = K K^T. Accumulators are cleared: what a product ignores would else stay alive around the loop over heads.
+  __device__ void multiply_keys(float (&kk)[32]) const {
+    multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k), true);
   }
-
-  /// P as an operand; the norms of q.
-  __device__ void take_queries(std::uint32_t (&p)[4][4], int warp, int lane) const {
-    float* const norms = factors() + factor_query_norm * 64;
-    float products[32];
-    if (a.activations.l2_norm) gram(products, L::q, L::q);
-    write_norms(norms, products, a.activations.l2_norm, chunk.rows, warp, lane);
-    gram(products, L::q, L::k);
-    __syncwarp();  // this warp's rows
-    make_p<E>(p, products, norms, warp, lane);
-  }
-  /// L, and the factors of a head.
-  __device__ void take_keys(int head, int member, const RawGates& gates, float* forgetting, int warp,
-                            int lane) const {
-    float products[32];
-    gram(products, L::k, L::k);  // again for every head of the group: cheaper than registers that hold it
-    if (member == 0) {
-      write_norms(factors() + factor_key_norm * 64, products, a.activations.l2_norm, chunk.rows, warp, lane);
-      __syncthreads();
+  /// A warp's rows of Q as an operand; their squares, on the lanes of holds_diagonal().
+  __device__ void read_queries(std::uint32_t (&q)[steps][4], float (&squares)[2], unsigned warp,
+                               unsigned lane) const {
+    float d[2][4] = {};
+#pragma unroll
+    for (int s = 0; s < steps; ++s) load_a(q[s], at(L::q), 16 * warp, 16 * s);
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {  // the fragments of rows are those of columns too
+      multiply_add<E>(d[0], q[s], q[s][0], q[s][2]);
+      multiply_add<E>(d[1], q[s], q[s][1], q[s][3]);
     }
-    write_factors(a, chunk, head, gates, factors(), factors() + factor_rows * 64, forgetting);
-    __syncthreads();
-    write_triangle(triangle(), products, factors(), warp, lane);
+    const bool even = lane / 4 % 2 == 0;
+    squares[0] = even ? d[0][0] : d[0][1], squares[1] = even ? d[1][2] : d[1][3];
+  }
+  /// The norms of a warp's rows from their squares, and times `row`, which waits for them.
+  __device__ void write_norms(Factor norms, Factor row, const float (&squares)[2], unsigned warp,
+                              unsigned lane) const {
+    if (!holds_diagonal(lane)) return;
+    float* const to = factors() + 16 * warp + lane / 4;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const bool inside = a.activations.l2_norm && int(16 * warp + lane / 4 + 8 * part) < chunk.rows;
+      const float norm = inside ? rsqrtf(squares[part] + 1e-6f) : 1.0f;
+      to[64 * norms + 8 * part] = norm;
+      to[64 * row + 8 * part] *= norm;
+    }
+  }
+  /// From Q and K for the first head of a group: P, the norms, L.
+  __device__ void take_tiles(unsigned warp, unsigned lane) const {
+    float kk[32];
+    {
+      std::uint32_t q[steps][4];
+      float qk[32], squares[2];
+      read_queries(q, squares, warp, lane);
+      write_norms(factor_query_norm, factor_query, squares, warp, lane);
+      __syncwarp();  // this warp's rows
+      clear(kk), clear(qk);
+      hold(kk), hold(qk);
+      products_begin();
+      multiply_keys(kk);
+      multiply<E, Tile::by_rows>(qk, q, at(L::k), true);
+      products_commit();
+      products_wait<0>();
+      hold(kk), hold(qk);
+      const float* const own = factor(factor_query_norm) + 16 * warp + lane / 4;
+      write_p<E>(at(L::p), qk, {own[0], own[8]}, warp, lane);
+    }
+    float squares[2];
+    take_diagonal(squares, kk, warp, lane);
+    write_norms(factor_key_norm, factor_erase, squares, warp, lane);
+    __syncthreads();  // the norms of keys; L takes the place of Q
+    write_triangle(triangle(), kk, factors(), warp, lane);
+  }
+  /// The same for another head: the gates, and L.
+  __device__ void take_head(int head, const RawGates& gates, float* forgetting, unsigned warp,
+                            unsigned lane) const {
+    write_gates(a, chunk, head, gates, factors(), total(), forgetting);
+    if (threadIdx.x < 64) {
+      float* const to = factors() + threadIdx.x;
+      to[64 * factor_erase] *= to[64 * factor_key_norm];
+      to[64 * factor_query] *= to[64 * factor_query_norm];
+    }
+    float kk[32];  // again for every head of the group: cheaper than registers that hold it
+    clear(kk);
+    add_all(kk, [&] { multiply_keys(kk); });
+    write_triangle(triangle(), kk, factors(), warp, lane);
   }
   /// A to its two tiles, rows times the norms of the keys; without those to device memory, for the backward pass.
   __device__ void take_inverse(std::int64_t chunk_head) const {
     invert_unit_lower(triangle(), threadIdx.x / 32);
     __syncthreads();
+    unsigned thread = threadIdx.x;
+    forget(thread);
     InverseRow row;
-    row.read(triangle());
+    row.read(triangle(), thread);
     if (a.inverse != nullptr) {
       char* const to = static_cast<char*>(a.inverse) + chunk_head * 2 * panel_bytes;
-      row.template split<E>(1.0f, [&](int offset, uint4 high, uint4 low) {
+      row.template split<E>(thread, 1.0f, [&](int offset, uint4 high, uint4 low) {
         *reinterpret_cast<uint4*>(to + offset) = high;
         *reinterpret_cast<uint4*>(to + panel_bytes + offset) = low;
       });
     }
     __syncthreads();
-    row.template split<E>(factor(factor_key_norm)[threadIdx.x / 2], [&](int offset, uint4 high, uint4 low) {
-      store_shared16(at(L::high) + offset, high);
-      store_shared16(at(L::low) + offset, low);
-    });
+    row.template split<E>(thread, factor(factor_key_norm)[InverseRow::row(thread)],
+                          [&](int offset, uint4 high, uint4 low) {
+                            store_shared16(at(L::high) + offset, high);
+                            store_shared16(at(L::low) + offset, low);
+                          });
     fence_async_proxy();
     __syncthreads();
   }
-  /// R and X to their tiles.
-  __device__ void make_results(const std::uint32_t (&p)[4][4], int warp, int lane) const {
+  /// R and X to their tiles, and from there to device memory.
+  __device__ void make_results(std::int64_t chunk_head, unsigned warp, unsigned lane) const {
+    forget(lane);
     const float* const decay = factor(factor_decay);
+    std::uint32_t rounded[steps][4];
     {
-      float pa[32];
-      clear(pa);
-      add_all(pa, [&] {
-        multiply<E, Tile::by_columns>(pa, p, at(L::high), true);
-        multiply<E, Tile::by_columns>(pa, p, at(L::low), true);
-      });
-      write_r<E>(at(L::r), pa, decay, a.activations.scale, warp, lane);
-    }
-    std::uint32_t rounded[padded_k / 64][4][4];
+      float pa[32], x[padded_k / 2];
+      {
+        std::uint32_t p[4][4];
 #pragma unroll
-    for (int panel = 0; panel < padded_k / 64; ++panel) {
-      float x[32];
+        for (int s = 0; s < 4; ++s) load_a(p[s], at(L::p), 16 * warp, 16 * s);
+        clear(pa);
+        add_all(pa, [&] {
+          multiply<E, Tile::by_columns>(pa, p, at(L::high), true);
+          multiply<E, Tile::by_columns>(pa, p, at(L::low), true);
+        });
+      }
       clear(x);
-      add_left_parts<E, Tile::by_columns, Tile::by_columns>(x, at(L::high), at(L::k + panel * panel_bytes),
-                                                            true);
-      round_x<E>(rounded[panel], x, decay, warp, lane);
-    }
-    __syncthreads();  // X takes the place of A
-#pragma unroll
-    for (int panel = 0; panel < padded_k / 64; ++panel) {
-#pragma unroll
-      for (int s = 0; s < 4; ++s)
-        store_a(at(L::q + panel * panel_bytes), 16 * warp, 16 * s, rounded[panel][s]);
+      hold(x);
+      products_begin();
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(x, at(L::high), at(L::k), true);
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(x, at(L::low), at(L::k), true);
+      products_commit();
+      write_r<E>(at(L::r), pa, decay, a.activations.scale, warp, lane);
+      const float last = decay[63], *const own = decay + 16 * warp + lane / 4;
+      const float c[2] = {exp2_fast(last - own[0]), exp2_fast(last - own[8])};
+      products_wait<0>();
+      hold(x);
+      scale_rows(x, c);
+      as_operand<E>(rounded, x);
     }
     fence_async_proxy();
+    __syncthreads();  // X takes the place of A
+    store_first(chunk_head);
+#pragma unroll
+    for (int s = 0; s < steps; ++s) store_a(at(L::q), 16 * warp, 16 * s, rounded[s]);
+    fence_async_proxy();
     __syncthreads();
+    store_second(chunk_head);
   }
-  /// X, R and the factors to device memory; their places are free afterwards, for this thread.
-  __device__ void store(std::int64_t chunk_head) const {
-    char* const x = static_cast<char*>(a.x) + chunk_head * padded_k * 128;
+  /// R and the factors to device memory.
+  __device__ void store_first(std::int64_t chunk_head) const {
     char* const r = static_cast<char*>(a.r) + chunk_head * panel_bytes;
     float* const numbers = a.factors + chunk_head * factor_rows * 64;
 #if defined(DELTAPORT_BULK_COPY)
     if (threadIdx.x == 0) {
-      store_bulk(x, at(L::q), padded_k * 128);
       store_bulk(r, at(L::r), panel_bytes);
       store_bulk(numbers, at(L::factors), factor_rows * 256);
-      bulk_stores_wait_read();
     }
 #else
-    store_image<padded_k * 128, threads>(x, at(L::q), threadIdx.x);
     store_image<panel_bytes, threads>(r, at(L::r), threadIdx.x);
     for (int i = threadIdx.x; i < factor_rows * 16; i += threads) {
       reinterpret_cast<float4*>(numbers)[i] = reinterpret_cast<const float4*>(factors())[i];
     }
+#endif
+  }
+  /// X; all places are free afterwards, for this thread.
+  __device__ void store_second(std::int64_t chunk_head) const {
+    char* const x = static_cast<char*>(a.x) + chunk_head * padded_k * 128;
+#if defined(DELTAPORT_BULK_COPY)
+    if (threadIdx.x == 0) {
+      store_bulk(x, at(L::q), padded_k * 128);
+      bulk_stores_wait_read();
+    }
+#else
+    store_image<padded_k * 128, threads>(x, at(L::q), threadIdx.x);
 #endif
   }
 };
@@ -378,32 +498,30 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, blocks_together)
     gdn_prepare(const GdnPrepare a, const __grid_constant__ TileMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.key_heads, true);
-  const int key_head = blockIdx.x % a.key_heads, group = a.value_heads / a.key_heads;
-  const Chunk chunk = a.chunks.at(slot);
-  if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{a, maps, memory, chunk};
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const Task task = a.chunks.task(blockIdx.x, a.by_key_heads, true);
+  if (task.chunk.rows == 0) return;
+  const Block<E, padded_k> block{a, maps, memory, task.chunk};
+  load_tiles<padded_k>(a, maps, task.chunk, task.head, block.at(0), block.barrier());
 
-  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
-  __syncthreads();
-  load_tiles<padded_k>(a, maps, chunk, key_head, block.at(0), block.barrier());
-  RawGates gates = read_gates<E>(a, chunk, key_head * group);
-  wait_tiles(a, chunk, block.barrier());
+  const int group = a.group;
+  int head = task.head * group;
+  std::int64_t chunk_head = task.slot * a.value_heads + head;
+  RawGates gates = read_gates<E>(a, task.chunk, head);
+  write_gates(a, task.chunk, head, gates, block.factors(), block.total(), a.forgetting + chunk_head);
+  if (threadIdx.x < 64) prefetch_later_gates<E>(a);
+  wait_tiles(a, task.chunk, block.barrier());
   dependency_launch();
 
-  std::uint32_t p[4][4];
-  block.take_queries(p, warp, lane);
-  __syncthreads();  // L takes the place of Q
-  for (int member = 0; member < group; ++member) {
-    const int head = key_head * group + member;
-    const std::int64_t chunk_head = slot * a.value_heads + head;
-    block.take_keys(head, member, gates, a.forgetting + chunk_head, warp, lane);
-    if (member + 1 < group) gates = read_gates<E>(a, chunk, head + 1);
+  block.take_tiles(warp, lane);
+  for (int left = group - 1;; --left) {
+    if (left > 0) gates = read_gates<E>(a, task.chunk, head + 1);
     block.take_inverse(chunk_head);
-    block.make_results(p, warp, lane);
-    block.store(chunk_head);
+    block.make_results(chunk_head, warp, lane);
+    if (left == 0) break;
     __syncthreads();
+    ++head, ++chunk_head;
+    block.take_head(head, gates, a.forgetting + chunk_head, warp, lane);
   }
 }
 

@@ -17,6 +17,8 @@ struct GdnPrepare {
   Chunks chunks;
   Activations activations;
   int key_heads = 1, value_heads = 1, key_dim = 128;
+  int group = 1;         ///< value heads of a key head
+  Divisor by_key_heads;  ///< H
   const void *q = nullptr, *k = nullptr;
   const float *g = nullptr, *beta = nullptr;
   const void *raw_gate = nullptr, *raw_beta = nullptr;

@@ -31,16 +31,18 @@ __device__ __forceinline__ void store_block(float* block, const float (&d)[4], f
   }
 }
 
-/// Diagonal block in place; lane c < 16 solves for column c.
+/// Diagonal block in place. Both its halves of 8 x 8 are inverted at once, lane c < 16 solving for column c of its own;
+/// then all lanes make what lies below the first, -A11 L10 A00.
 __device__ __forceinline__ void invert_diagonal_block(float* block) {
-  const int column = threadIdx.x % 16;
-  float x[16];
+  const unsigned lane = threadIdx.x % 32, half = lane / 8 % 2, column = lane % 8;
+  float* const own = block + 8 * half * (triangle_pitch + 1);
+  float x[8];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 8; ++i) {
     float even = column == i ? 1.0f : 0.0f, odd = 0.0f;
 #pragma unroll
     for (int j = 0; j < i; j += 4) {
-      const float4 row = *reinterpret_cast<const float4*>(block + i * triangle_pitch + j);
+      const float4 row = *reinterpret_cast<const float4*>(own + i * triangle_pitch + j);
       even -= row.x * x[j];
       if (j + 1 < i) odd -= row.y * x[j + 1];
       if (j + 2 < i) even -= row.z * x[j + 2];
@@ -48,10 +50,40 @@ __device__ __forceinline__ void invert_diagonal_block(float* block) {
     }
     x[i] = even + odd;
   }
-  __syncwarp();
-  if (threadIdx.x % 32 < 16) {
+  // Row lane / 4 of L10, then of A11, times two columns of what is to its right.
+  float* const below = block + 8 * triangle_pitch;
+  const unsigned row = lane / 4, pair = 2 * (lane % 4);
+  const auto row_times = [&](const float* left, const float* right, int right_pitch) {
+    float2 sum = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < 16; ++i) block[i * triangle_pitch + column] = x[i];
+    for (int j = 0; j < 8; j += 4) {
+      const float4 l = *reinterpret_cast<const float4*>(left + j);
+      const float ls[4] = {l.x, l.y, l.z, l.w};
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float2 r = *reinterpret_cast<const float2*>(right + (j + n) * right_pitch);
+        sum.x += ls[n] * r.x, sum.y += ls[n] * r.y;
+      }
+    }
+    return sum;
+  };
+  __syncwarp();  // L is read
+  if (lane < 16) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) own[i * triangle_pitch + column] = x[i];
+  }
+  __syncwarp();
+  const float2 product = row_times(below + row * triangle_pitch, block + pair, triangle_pitch);
+  __syncwarp();
+  float* const at = below + row * triangle_pitch + pair;
+  *reinterpret_cast<float2*>(at) = product;
+  __syncwarp();
+  const float2 result = row_times(below + row * triangle_pitch + 8, below + pair, triangle_pitch);
+  __syncwarp();
+  *reinterpret_cast<float2*>(at) = make_float2(-result.x, -result.y);
+  if (lane < 16) {  // the place beside it has held no zeroes before
+    *reinterpret_cast<float4*>(block + lane / 2 * triangle_pitch + 8 + 4 * (lane % 2)) =
+        make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
 }
 

@@ -75,6 +75,7 @@ Chunks make_chunks(const Sizes& sizes) {
   chunks.tokens = sizes.tokens;
   chunks.sequences = sizes.sequences;
   chunks.chunks_per_sequence = static_cast<int>((sizes.tokens + chunk_rows - 1) / chunk_rows);
+  chunks.by_sequences = Divisor(sizes.sequences);
   chunks.cu_seqlens = sizes.cu_seqlens;
   return chunks;
 }

@@ -13,12 +13,14 @@ enum class Tile { by_rows, by_columns };
 
 #if defined(DELTAPORT_WGMMA)
 
-/// Matrix descriptor: address, leading and stride offset in units of 16 bytes, 128-byte swizzle.
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, std::uint32_t leading_bytes,
-                                                    std::uint32_t stride_bytes) {
-  return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) |
-         static_cast<std::uint64_t>(leading_bytes >> 4) << 16 |
-         static_cast<std::uint64_t>(stride_bytes >> 4) << 32 | std::uint64_t{1} << 62;
+/// Matrix descriptor of `byte` bytes behind a tile: address, leading and stride offset in units of 16 bytes, 128-byte
+/// swizzle. The address of the tile (in a cluster it names the block too) is taken apart once, the steps along it are
+/// added as constants.
+__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t tile, std::uint32_t byte,
+                                                    std::uint32_t leading_bytes, std::uint32_t stride_bytes) {
+  const std::uint32_t low = ((tile & 0x3ffff) >> 4) + ((byte >> 4) + (leading_bytes >> 4 << 16)),
+                      high = stride_bytes >> 4 | 1u << 30;
+  return static_cast<std::uint64_t>(high) << 32 | low;
 }
 
 #define DELTAPORT_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -146,6 +148,12 @@ __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+/// Where step s of 16 along k lies in a tile of either orientation.
+template <Tile orientation>
+__device__ __forceinline__ std::uint64_t step_descriptor(std::uint32_t tile, int s) {
+  return orientation == Tile::by_rows ? descriptor(tile, (s / 4) * panel_bytes + (s % 4) * 32, 16, 1024)
+                                      : descriptor(tile, s * 2048, panel_bytes, 1024);
+}
 /// d (+)= a * B, `steps` steps of 16 along k; d is 64 x 2 n_registers. Asynchronous: between products_begin and
 /// products_commit.
 template <class E, Tile orientation, int steps, int n>
@@ -153,19 +161,10 @@ __device__ __forceinline__ void multiply(float (&d)[n], const std::uint32_t (&a)
                                          std::uint32_t tile, bool accumulate) {
 #pragma unroll
   for (int s = 0; s < steps; ++s) {
-    const std::uint64_t b = orientation == Tile::by_rows
-                                ? descriptor(tile + (s / 4) * panel_bytes + (s % 4) * 32, 16, 1024)
-                                : descriptor(tile + s * 2048, panel_bytes, 1024);
-    wgmma<E, orientation>(d, a[s], b, accumulate || s > 0);
+    wgmma<E, orientation>(d, a[s], step_descriptor<orientation>(tile, s), accumulate || s > 0);
   }
 }
 
-/// Where step s of 16 along k lies in a tile of either orientation.
-template <Tile orientation>
-__device__ __forceinline__ std::uint64_t step_descriptor(std::uint32_t tile, int s) {
-  return orientation == Tile::by_rows ? descriptor(tile + (s / 4) * panel_bytes + (s % 4) * 32, 16, 1024)
-                                      : descriptor(tile + s * 2048, panel_bytes, 1024);
-}
 /// d (+)= A * B, both tiles. A by rows: its rows are m; by columns: its rows are k.
 template <class E, Tile left, Tile right, int steps, int n>
 __device__ __forceinline__ void multiply_tiles(float (&d)[n], std::uint32_t a, std::uint32_t b,
