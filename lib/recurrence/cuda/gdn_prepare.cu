@@ -2,6 +2,7 @@
 #include "recurrence/cuda/gdn_prepare.cuh"
 
 #include "recurrence/cuda/fragments.cuh"
+#include "recurrence/cuda/gdn_prepare_gates.cuh"
 #include "recurrence/cuda/inverse.cuh"
 #include "recurrence/cuda/launch.hpp"
 #include "recurrence/cuda/products.cuh"
@@ -99,67 +100,6 @@ __device__ __forceinline__ void take_diagonal(float (&diagonal)[2], const float 
 }
 __device__ __forceinline__ bool holds_diagonal(unsigned lane) {
   return lane / 8 == lane % 4;
-}
-
-/// What the gates of one token and value head are made of; zero beyond the chunk.
-struct RawGates {
-  float decay = 0.0f, beta = 0.0f;
-};
-/// The gates of the block that will run here next, into the second-level cache; by threads 0 to 63.
-template <class E>
-__device__ __forceinline__ void prefetch_later_gates(const GdnPrepare& a) {
-  const std::uint32_t block = blockIdx.x + a.resident;
-  if (block >= gridDim.x) return;
-  const Task task = a.chunks.task(block, a.by_key_heads, true);
-  const int t = threadIdx.x;
-  if (t >= task.chunk.rows) return;
-  const std::int64_t at = (task.chunk.row + t) * a.value_heads + task.head * a.group;
-  const bool raw_gate = a.activations.gate != Gate::log_decay, raw_beta = a.activations.beta != Beta::plain;
-  prefetch(raw_gate ? static_cast<const void*>(static_cast<const E*>(a.raw_gate) + at) : a.g + at);
-  prefetch(raw_beta ? static_cast<const void*>(static_cast<const E*>(a.raw_beta) + at) : a.beta + at);
-}
-template <class E>
-__device__ RawGates read_gates(const GdnPrepare& a, const Chunk& chunk, int head) {
-  RawGates gates;
-  const int t = threadIdx.x;
-  if (t < chunk.rows) {
-    const std::int64_t at = (chunk.row + t) * a.value_heads + head;
-    gates.decay =
-        a.activations.gate == Gate::log_decay ? a.g[at] : to_float(static_cast<const E*>(a.raw_gate)[at]);
-    gates.beta =
-        a.activations.beta == Beta::plain ? a.beta[at] : to_float(static_cast<const E*>(a.raw_beta)[at]);
-  }
-  return gates;
-}
-/// Thread t has row t, if there is one; writes beta and the sum of the gates, and what norms are multiplied to. Two
-/// barriers inside.
-__device__ __forceinline__ void write_gates(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
-                                            float* factors, float* total, float* forgetting) {
-  const int t = threadIdx.x;
-  float log2_decay = 0.0f, beta = 0.0f;
-  if (t < chunk.rows) {
-    float natural = gates.decay;
-    if (a.activations.gate != Gate::log_decay) {
-      if (a.activations.dt_bias != nullptr) natural += a.activations.dt_bias[head];
-      const float rate = rate_of(a.activations, head);
-      natural = log_decay(a.activations.gate, natural, rate, a.activations.gate_lower_bound);
-    }
-    // NaN stays NaN: a fault in the input must show.
-    log2_decay = (natural < lowest_log_decay ? lowest_log_decay : natural) * log2_e;
-    beta = beta_of(a.activations.beta, gates.beta);
-  }
-  const bool shrinks = __all_sync(0xffffffffu, beta >= 0.0f && beta <= 2.0f);
-  if (t == 0) total[1] = shrinks ? 1.0f : 0.0f;
-  const float sum = sum_inclusive_64(log2_decay, total, t);
-  if (t == 63) *forgetting = a.activations.l2_norm && shrinks && total[1] != 0.0f ? sum : 0.0f;
-  const float decay = exp2_fast(sum);
-  if (t < 64) {
-    factors[factor_beta * 64 + t] = beta;
-    factors[factor_decay * 64 + t] = sum;
-    factors[factor_erase * 64 + t] = beta * decay;
-    factors[factor_query * 64 + t] = t < chunk.rows ? a.activations.scale * decay : 0.0f;
-  }
-  __syncthreads();
 }
 
 /// Calls inside(s) for the blocks of 16 columns left of a warp's diagonal block, diagonal(s) for that and beyond(s) for
@@ -263,48 +203,6 @@ __device__ __forceinline__ void write_r(std::uint32_t tile, const float (&pa)[32
         store_a(tile, 16 * warp, 16 * s, {0, 0, 0, 0});
       });
 }
-
-/// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of one row.
-struct InverseRow {
-  float x[4][8];
-
-  /// Even rows first, then odd ones, so that eight threads write to different banks.
-  __device__ static unsigned row(unsigned thread) {
-    return thread / 16 * 8 + thread / 2 % 4 * 2 + thread / 8 % 2;
-  }
-
-  __device__ void read(const float* triangle, unsigned thread) {
-    const unsigned i = row(thread), row_block = i / 16;
-#pragma unroll
-    for (unsigned s = 0; s < 4; ++s) {
-      const float* const from =
-          s == row_block ? triangle + i * triangle_pitch + 16 * s + 8 * (thread % 2)
-                         : triangle + (16 * s + i % 16) * triangle_pitch + 16 * row_block + 8 * (thread % 2);
-      const float4 zero = {}, left = s <= row_block ? *reinterpret_cast<const float4*>(from) : zero,
-                   right = s <= row_block ? *reinterpret_cast<const float4*>(from + 4) : zero;
-      x[s][0] = left.x, x[s][1] = left.y, x[s][2] = left.z, x[s][3] = left.w;
-      x[s][4] = right.x, x[s][5] = right.y, x[s][6] = right.z, x[s][7] = right.w;
-    }
-  }
-  /// store(offset, high, low): 16 bytes of the tiles of `factor` A rounded, and of what the rounding left.
-  template <class E, class Store>
-  __device__ void split(unsigned thread, float factor, Store store) const {
-    const unsigned i = row(thread);
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      std::uint32_t high[4], low[4];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const float first = factor * x[s][2 * n], second = factor * x[s][2 * n + 1];
-        high[n] = pack<E>(first, second);
-        const float2 rounded = unpack<E>(high[n]);
-        low[n] = pack<E>(first - rounded.x, second - rounded.y);
-      }
-      store(i * 128 + (((thread % 2 ^ i % 8) << 4) ^ (s << 5)),
-            make_uint4(high[0], high[1], high[2], high[3]), make_uint4(low[0], low[1], low[2], low[3]));
-    }
-  }
-};
 
 /// Makes the compiler compute again what it knows of x: addresses kept for later would take the registers of products.
 __device__ __forceinline__ void forget(unsigned& x) {

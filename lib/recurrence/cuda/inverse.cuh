@@ -130,6 +130,48 @@ __device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
   }
 }
 
+/// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of one row.
+struct InverseRow {
+  float x[4][8];
+
+  /// Even rows first, then odd ones, so that eight threads write to different banks.
+  __device__ static unsigned row(unsigned thread) {
+    return thread / 16 * 8 + thread / 2 % 4 * 2 + thread / 8 % 2;
+  }
+
+  __device__ void read(const float* triangle, unsigned thread) {
+    const unsigned i = row(thread), row_block = i / 16;
+#pragma unroll
+    for (unsigned s = 0; s < 4; ++s) {
+      const float* const from =
+          s == row_block ? triangle + i * triangle_pitch + 16 * s + 8 * (thread % 2)
+                         : triangle + (16 * s + i % 16) * triangle_pitch + 16 * row_block + 8 * (thread % 2);
+      const float4 zero = {}, left = s <= row_block ? *reinterpret_cast<const float4*>(from) : zero,
+                   right = s <= row_block ? *reinterpret_cast<const float4*>(from + 4) : zero;
+      x[s][0] = left.x, x[s][1] = left.y, x[s][2] = left.z, x[s][3] = left.w;
+      x[s][4] = right.x, x[s][5] = right.y, x[s][6] = right.z, x[s][7] = right.w;
+    }
+  }
+  /// store(offset, high, low): 16 bytes of the tiles of `factor` A rounded, and of what the rounding left.
+  template <class E, class Store>
+  __device__ void split(unsigned thread, float factor, Store store) const {
+    const unsigned i = row(thread);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      std::uint32_t high[4], low[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float first = factor * x[s][2 * n], second = factor * x[s][2 * n + 1];
+        high[n] = pack<E>(first, second);
+        const float2 rounded = unpack<E>(high[n]);
+        low[n] = pack<E>(first - rounded.x, second - rounded.y);
+      }
+      store(i * 128 + (((thread % 2 ^ i % 8) << 4) ^ (s << 5)),
+            make_uint4(high[0], high[1], high[2], high[3]), make_uint4(low[0], low[1], low[2], low[3]));
+    }
+  }
+};
+
 /// diag(norm) A as a rounded part and what the rounding left, both as full tiles.
 template <class E>
 __device__ __forceinline__ void split_inverse(const float* triangle, const float* norm, std::uint32_t high,
