@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -173,6 +174,17 @@ void write_texts(const Options& options, const RunConfig& config, const std::fil
   if (stepped > 0) std::fprintf(stderr, "decode: %s\n", decode.c_str());
 }
 
+CLI::Validator number_in(const std::string& range, bool (*inside)(double)) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value{};
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && inside(value))
+          return std::string();
+        return "expected " + range + ", found '" + text + "'";
+      },
+      "");
+}
+
 int generate(const Options& options) {
   const auto checkpoint = checkpoint_of(options.path);
   const TrainingState state = read_training_state(checkpoint);
@@ -216,13 +228,16 @@ void add_generate(CLI::App& parent, const Invocation& invocation, Action& action
       ->capture_default_str()
       ->check(at_least(std::int64_t{1}));
   command->add_option("--temperature", options->sampling.temperature, "0 takes the most likely token")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number_in("a number >= 0", [](double x) { return x >= 0.0; }));
   command->add_option("--top-k", options->sampling.top_k, "Keep the k most likely tokens (0: all)")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(at_least(0));
   command
       ->add_option("--top-p", options->sampling.top_p,
                    "Keep the most likely tokens that reach this probability")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number_in("a number above 0 and at most 1", [](double x) { return x > 0.0 && x <= 1.0; }));
   command->add_option("--seed", options->sampling.seed, "Seed of the draws")
       ->capture_default_str()
       ->check(at_least(std::uint64_t{0}));

@@ -5,8 +5,10 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "command.hpp"
+#include "deltaport/config/suggest.hpp"
 #include "deltaport/core/error.hpp"
 #include "deltaport/core/version.hpp"
 
@@ -28,6 +30,11 @@ int with_output_written(int code) {
   return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
 }
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string guess = deltaport::config::nearest(word, candidates);
+  return guess.empty() ? std::string() : deltaport::concat("; did you mean '", guess, "'?");
+}
+
 // CLI11 would only say that a subcommand is missing.
 bool subcommands_known(CLI::App& app, int argc, char** argv) {
   CLI::App* level = &app;
@@ -38,8 +45,10 @@ bool subcommands_known(CLI::App& app, int argc, char** argv) {
     const auto named = [&](const CLI::App* each) { return each->get_name() == argv[i]; };
     const auto found = std::find_if(known.begin(), known.end(), named);
     if (found == known.end()) {
-      std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'; %s --help lists them\n", argv[i],
-                   command.c_str());
+      std::vector<std::string> names;
+      for (const CLI::App* each : known) names.push_back(each->get_name());
+      std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'%s (%s --help lists them)\n", argv[i],
+                   did_you_mean(argv[i], names).c_str(), command.c_str());
       return false;
     }
     level = *found;
@@ -48,10 +57,30 @@ bool subcommands_known(CLI::App& app, int argc, char** argv) {
   return true;
 }
 
+// What the parser did not like, in the form of all other errors; for an unknown option the nearest known one.
+std::string parse_message(const CLI::App* app, const CLI::Error& error) {
+  std::string command = "deltaport";
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    command += deltaport::concat(' ', app->get_name());
+  }
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back(deltaport::concat("--", name));
+  std::string hint;
+  for (const std::string& word : app->remaining()) {
+    if (word.starts_with("--")) hint = did_you_mean(word.substr(0, word.find('=')), known);
+    if (!hint.empty()) break;
+  }
+  return deltaport::concat("deltaport: error: ", error.what(), hint, "\nRun ", command,
+                           " --help for more information.\n");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"deltaport " + std::string(deltaport::version) +
                ": trains hybrid Gated DeltaNet language models, described in one YAML file"};
   app.require_subcommand(1);
+  app.failure_message(parse_message);
   app.set_version_flag("--version", deltaport::version);
   app.footer(
       "Exit codes: 0 fine, 1 failure, 2 bad input, 3 non-finite loss, 4 data, 5 checkpoint, 6 "

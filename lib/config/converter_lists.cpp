@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "config/converter.hpp"
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 
 namespace deltaport::config {
 

@@ -4,7 +4,7 @@
 
 #include "config/converter.hpp"
 #include "config/numbers.hpp"
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 
 namespace deltaport::config {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "config/printing.hpp"
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/schema.hpp"
 
 namespace deltaport::config {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 
 namespace deltaport::config {
 namespace {

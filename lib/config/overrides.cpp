@@ -3,7 +3,7 @@
 #include <cctype>
 
 #include "config/layers.hpp"
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/load.hpp"
 #include "deltaport/config/schema.hpp"
 

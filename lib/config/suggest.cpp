@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 
 #include <algorithm>
 

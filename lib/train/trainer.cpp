@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "config/suggest.hpp"
+#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/config/names.hpp"
 #include "deltaport/config/schema.hpp"

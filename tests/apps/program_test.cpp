@@ -31,6 +31,28 @@ TEST(Program, UnknownSubcommandBelowAnotherIsNamed) {
   }
 }
 
+TEST(Program, NearNamesAreSuggested) {
+  for (const auto& [arguments, guess] :
+       {std::pair("trian run.yaml", "'train'"), std::pair("bench recurence", "'recurrence'"),
+        std::pair("generate x --tempurature 1", "'--temperature'"), std::pair("info --verbos", "")}) {
+    const Outcome outcome = call(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_TRUE(outcome.text.starts_with("deltaport: error: ")) << outcome.text;
+    EXPECT_EQ(has(outcome.text, "did you mean "), *guess != 0) << outcome.text;
+    EXPECT_TRUE(has(outcome.text, guess)) << outcome.text;
+    EXPECT_TRUE(has(outcome.text, " --help ")) << outcome.text;
+  }
+}
+
+TEST(Program, SamplingOutOfRangeIsRefusedBeforeAnyText) {
+  for (const std::string arguments :
+       {"--temperature -1", "--temperature nan", "--top-p 0", "--top-p 1.5", "--top-k -1"}) {
+    const Outcome outcome = call("generate x " + arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_TRUE(has(outcome.text, arguments.substr(0, arguments.find(' ')) + ": expected a")) << outcome.text;
+  }
+}
+
 TEST(Program, NumbersOutOfRangeAreRefusedInOneShortLine) {
   for (const std::string arguments : {"data prepare x -o y --threads 0", "data inspect x --documents -1",
                                       "data prepare x -o y --max-document-bytes 0", "generate x --seed -1",
