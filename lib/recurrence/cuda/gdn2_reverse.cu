@@ -214,7 +214,8 @@ template <class E, int padded_k, int stages>
 __global__ void __launch_bounds__(2 * group_threads, 1)
     gdn2_reverse(const Gdn2Reverse a, const __grid_constant__ Gdn2ReverseMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  dependency_wait();
+  dependency_launch();
+  if (a.segments.count > 1) dependency_wait();  // the preparation notes what decides over segments
   Place place;
   if (!find_place<Direction::reverse>(place, blockIdx.x, a.chunks, a.gate_heads, a.value_heads, a.value_dim,
                                       a.segments)) {
@@ -226,6 +227,7 @@ __global__ void __launch_bounds__(2 * group_threads, 1)
     block.barriers().state.initialise();
   }
   block.team.meet();
+  dependency_wait();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   if (__shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0) == 0) {
     block.chain();

@@ -296,7 +296,8 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
     gdn2_scan(const Gdn2Scan a, const __grid_constant__ Gdn2ScanMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
   using B = Block<E, padded_k, result, stages>;
-  dependency_wait();
+  dependency_launch();
+  if (a.segments.count > 1) dependency_wait();  // the preparation notes what decides over segments
   Place place;
   if (!find_place<Direction::forward>(place, blockIdx.x, a.chunks, a.gate_heads, a.value_heads, a.value_dim,
                                       a.segments)) {
@@ -308,6 +309,7 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
     for (std::uint64_t& ready : block.barriers().ready) barrier_init(&ready, group_threads / 32);
   }
   block.team.meet();
+  dependency_wait();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (group == 0) {

@@ -314,7 +314,8 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
     gdn_scan(const Scan a, const __grid_constant__ TileMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
   using B = Block<E, padded_k, result, stages>;
-  dependency_wait();
+  dependency_launch();
+  if (a.segments.count > 1) dependency_wait();  // the preparation notes what decides over segments
   Place place;
   if (!find_place<Direction::forward>(place, blockIdx.x, a.chunks, a.key_heads, a.value_heads, a.value_dim,
                                       a.segments)) {
@@ -327,6 +328,7 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
     for (Handover& handover : block.barriers().y) handover.initialise();
   }
   block.team.meet();
+  dependency_wait();
   // Uniform over the warp, which the compiler must know to leave products in flight.
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (group == 0) {
