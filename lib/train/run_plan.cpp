@@ -193,7 +193,7 @@ std::string plan_text(const RunPlan& plan, const RunConfig& config, double memor
   for (const SizeEntry& entry : plan.activations.saved)
     if (entry.amount > 0) out += row("saved: " + entry.component, mib(entry.amount));
   if (config.offload.enabled)
-    out += row("moved to the host", "-" + mib(plan.offloaded_bytes),
+    out += row("moved to the host", (plan.offloaded_bytes > 0 ? "-" : "") + mib(plan.offloaded_bytes),
                concat(plan.moving_groups, " of ", plan.saved_groups, " groups"));
   out += row("workspace", mib(plan.activations.workspace_bytes), "estimate");
   out += row("total", mib(plan.total_bytes()),
