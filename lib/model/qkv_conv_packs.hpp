@@ -27,13 +27,13 @@ template <class A, int W>
 struct InputWindow {
   A x[max_taps][W] = {};
 
-  /// `position` is that of the new input in its document.
-  template <class T>
+  /// `position` is that of the new input in its document; `inner`: it is not the first.
+  template <bool inner, class T>
   KOKKOS_FORCEINLINE_FUNCTION void push(const Pack<T, W>& from, int position) {
     for (int k = max_taps - 1; k > 0; --k)
       for (int j = 0; j < W; ++j) x[k][j] = x[k - 1][j];
     unpack(from, x[0]);
-    if (position > 0) return;
+    if (inner || position > 0) return;
     for (int k = 1; k < max_taps; ++k)
       for (int j = 0; j < W; ++j) x[k][j] = A(0);
   }
@@ -42,7 +42,16 @@ struct InputWindow {
   }
 };
 
-/// What both directions read.
+/// Whether all inputs that these tokens look back at belong to their documents: most tokens need not ask.
+template <int count>
+KOKKOS_FORCEINLINE_FUNCTION bool are_inner(const int (&position)[count]) {
+  int least = position[0];
+  for (int i = 1; i < count; ++i) least = position[i] < least ? position[i] : least;
+  return least >= max_taps - 1;
+}
+
+/// What both directions read. Lanes beyond a row's end read its first elements, with taps of zero, and write nothing: to
+/// load under a condition would take more instructions.
 template <class T, int W>
 struct PackedConvolution {
   using A = Accumulate<T>;
@@ -78,58 +87,80 @@ template <class T, int W>
 struct PackedConvolveForward {
   using A = Accumulate<T>;
   static constexpr std::int64_t run = 16;
+  static_assert(run % batch == 0);
   PackedConvolution<T, W> in;
   T* out[3];
   A* rstd;
 
   std::int64_t groups() const { return (in.tokens + run - 1) / run * segment_count(in.shape); }
 
+  /// What one lane has of a run: its elements of one head, at the next token.
+  struct Lane {
+    bool inside, unit_length, first;
+    const T* from;
+    T* to;
+    std::int64_t to_stride;
+    A* length;
+    const std::int32_t* position;
+    A w[max_taps][W] = {};
+    InputWindow<A, W> window;
+  };
+
   template <class Team>
   KOKKOS_FUNCTION void operator()(const Team& team) const {
     const std::int64_t segments = segment_count(in.shape), index = group_of(team) % segments;
     const std::int64_t begin = group_of(team) / segments * run;
     if (begin >= in.tokens) return;
-    const int count = static_cast<int>(begin + run < in.tokens ? run : in.tokens - begin);
     const Segment part = segment(in.shape, index);
-    const int c = lane_of(team, in.lanes) * W;
-    const bool inside = c < part.width;
-    A w[max_taps][W] = {};
-    InputWindow<A, W> window;
-    if (inside) {
-      in.load_taps(part.channel + c, w);
-      in.load_history(begin, part.channel + c, window);
-    }
+    const bool inside = lane_of(team, in.lanes) * W < part.width;
+    const int c = inside ? lane_of(team, in.lanes) * W : 0;
     const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
-    const std::int64_t out_stride = heads * part.width;
-    const T* from = in.x + begin * in.stride + part.channel + c;
-    T* to = of_part(out, part.part) + (begin * heads + part.head) * part.width + c;
-    A* length = rstd + begin * 2 * in.shape.key_heads + index;
-    for (int first = 0; first < count; first += batch) {
-      Pack<T, W> x[batch] = {};
-      int position[batch];
-      for (int i = 0; i < batch; ++i) {
-        if (first + i >= count) break;
-        position[i] = in.positions[begin + first + i];
-        if (inside) x[i] = load_raw<W>(from + i * in.stride);
+    Lane lane;
+    lane.inside = inside, lane.unit_length = part.unit_length, lane.first = inside && c == 0;
+    lane.from = in.x + begin * in.stride + part.channel + c;
+    lane.to = of_part(out, part.part) + (begin * heads + part.head) * part.width + c;
+    lane.to_stride = heads * part.width;
+    lane.length = rstd + begin * 2 * in.shape.key_heads + index;
+    lane.position = in.positions + begin;
+    if (lane.inside) in.load_taps(part.channel + c, lane.w);
+    in.load_history(begin, part.channel + c, lane.window);
+    int left = static_cast<int>(begin + run < in.tokens ? run : in.tokens - begin);
+    for (; left >= batch; left -= batch) tokens<batch>(team, lane);
+    for (; left > 0; --left) tokens<1>(team, lane);
+  }
+
+  /// The next `count` tokens. No way out in between: registers would be copied where ways meet.
+  template <int count>
+  KOKKOS_FORCEINLINE_FUNCTION void tokens(const TeamMember& team, Lane& lane) const {
+    Pack<T, W> x[count];
+    int position[count];
+    for (int i = 0; i < count; ++i) {
+      position[i] = lane.position[i];
+      x[i] = load_raw<W>(lane.from + i * in.stride);
+    }
+    if (are_inner(position))
+      convolve<true>(team, lane, x, position);
+    else
+      convolve<false>(team, lane, x, position);
+    lane.from += count * in.stride, lane.to += count * lane.to_stride;
+    lane.length += count * 2 * in.shape.key_heads, lane.position += count;
+  }
+  template <bool inner, int count>
+  KOKKOS_FORCEINLINE_FUNCTION void convolve(const TeamMember& team, Lane& lane, const Pack<T, W> (&x)[count],
+                                            const int (&position)[count]) const {
+    for (int i = 0; i < count; ++i) {
+      lane.window.template push<inner>(x[i], position[i]);
+      A y[W], mine = 0;
+      for (int j = 0; j < W; ++j) {
+        y[j] = silu(lane.window.convolve(lane.w, j));
+        mine += y[j] * y[j];
       }
-      for (int i = 0; i < batch; ++i) {
-        if (first + i >= count) break;
-        window.push(x[i], position[i]);
-        A y[W], mine = 0;
-        for (int j = 0; j < W; ++j) {
-          y[j] = silu(window.convolve(w, j));
-          mine += y[j] * y[j];
-        }
-        if (part.unit_length) {
-          const A inverse = A(1) / Kokkos::sqrt(group_sum(team, in.lanes, mine) + static_cast<A>(length_eps));
-          for (int j = 0; j < W; ++j) y[j] *= inverse;
-          if (c == 0) *length = inverse;
-        }
-        if (inside) store_pack(to, y);
-        to += out_stride;
-        length += 2 * in.shape.key_heads;
+      if (lane.unit_length) {
+        const A inverse = inverse_sqrt(group_sum(team, in.lanes, mine) + static_cast<A>(length_eps));
+        for (int j = 0; j < W; ++j) y[j] *= inverse;
+        if (lane.first) lane.length[i * 2 * in.shape.key_heads] = inverse;
       }
-      from += batch * in.stride;
+      if (lane.inside) store_pack(lane.to + i * lane.to_stride, y);
     }
   }
 };
@@ -152,7 +183,7 @@ struct PackedConvolveBackward {
 
   /// What one token brings along.
   struct Token {
-    Pack<T, W> x = {}, dy = {};
+    Pack<T, W> x, dy;
     A inverse = 1;
     int position = 0;
   };
@@ -165,9 +196,10 @@ struct PackedConvolveBackward {
         for (int j = 0; j < W; ++j) dx[k][j] = dx[k - 1][j];
       for (int j = 0; j < W; ++j) dx[0][j] = A(0);
     }
+    template <bool inner>
     KOKKOS_FORCEINLINE_FUNCTION void add(const A (&w)[max_taps][W], const A (&d)[W], int position) {
       for (int k = 0; k < max_taps; ++k)
-        if (position >= k)
+        if (inner || position >= k)
           for (int j = 0; j < W; ++j) dx[k][j] += w[k][j] * d[j];
     }
   };
@@ -188,9 +220,10 @@ struct PackedConvolveBackward {
     if (begin >= in.tokens) return;
     const int count = static_cast<int>(begin + block_tokens < in.tokens ? block_tokens : in.tokens - begin);
     const Segment part = segment(in.shape, index);
-    const int c = lane_of(team, in.lanes) * W;
+    const bool inside = lane_of(team, in.lanes) * W < part.width;
+    const int c = inside ? lane_of(team, in.lanes) * W : 0;
     const std::int64_t heads = part.part == 2 ? in.shape.value_heads : in.shape.key_heads;
-    const Lane lane{c < part.width,
+    const Lane lane{inside,
                     part.unit_length,
                     in.x + begin * in.stride + part.channel + c,
                     of_part(dout, part.part) + (begin * heads + part.head) * part.width + c,
@@ -200,26 +233,12 @@ struct PackedConvolveBackward {
     A w[max_taps][W] = {}, sums[max_taps][W] = {};
     InputWindow<A, W> window;
     Pending pending;
-    if (lane.inside) {
-      in.load_taps(part.channel + c, w);
-      in.load_history(begin, part.channel + c, window);
-    }
-    for (int first = 0; first < count; first += batch) {
-      Token tokens[batch];
-      for (int i = 0; i < batch; ++i)
-        if (first + i < count) load(lane, begin, first + i, tokens[i]);
-      for (int i = 0; i < batch; ++i) {
-        if (first + i >= count) break;
-        A d[W];
-        window.push(tokens[i].x, tokens[i].position);
-        pre_activation_gradient(team, lane, tokens[i], w, window, d);
-        for (int k = 0; k < max_taps; ++k)
-          for (int j = 0; j < W; ++j) sums[k][j] += d[j] * window.x[k][j];
-        pending.shift();
-        pending.add(w, d, tokens[i].position);
-        write(lane, first + i - (max_taps - 1), pending);
-      }
-    }
+    if (inside) in.load_taps(part.channel + c, w);
+    in.load_history(begin, part.channel + c, window);
+    int first = 0;
+    for (; first + batch <= count; first += batch)
+      take<batch>(team, lane, begin, first, w, window, sums, pending);
+    for (; first < count; ++first) take<1>(team, lane, begin, first, w, window, sums, pending);
     // Tokens after the block matter only while they look back into it.
     for (int after = 0; after < max_taps - 1; ++after) {
       const std::int64_t t = begin + count + after;
@@ -228,9 +247,9 @@ struct PackedConvolveBackward {
         Token token;
         load(lane, begin, count + after, token);
         A d[W];
-        window.push(token.x, token.position);
+        window.template push<false>(token.x, token.position);
         pre_activation_gradient(team, lane, token, w, window, d);
-        pending.add(w, d, token.position);
+        pending.template add<false>(w, d, token.position);
       }
       write(lane, count + after - (max_taps - 1), pending);
     }
@@ -239,10 +258,42 @@ struct PackedConvolveBackward {
       store_pack(partial + (block * max_taps + k) * in.taps.channels + part.channel + c, sums[k]);
   }
 
+  /// `count` tokens from the block's token `first`. No way out in between: registers would be copied where ways meet.
+  template <int count>
+  KOKKOS_FORCEINLINE_FUNCTION void take(const TeamMember& team, const Lane& lane, std::int64_t begin,
+                                        int first, const A (&w)[max_taps][W], InputWindow<A, W>& window,
+                                        A (&sums)[max_taps][W], Pending& pending) const {
+    Token tokens[count];
+    int position[count];
+    for (int i = 0; i < count; ++i) {
+      load(lane, begin, first + i, tokens[i]);
+      position[i] = tokens[i].position;
+    }
+    if (are_inner(position))
+      differentiate<true>(team, lane, tokens, first, w, window, sums, pending);
+    else
+      differentiate<false>(team, lane, tokens, first, w, window, sums, pending);
+  }
+  template <bool inner, int count>
+  KOKKOS_FORCEINLINE_FUNCTION void differentiate(const TeamMember& team, const Lane& lane,
+                                                 const Token (&tokens)[count], int first,
+                                                 const A (&w)[max_taps][W], InputWindow<A, W>& window,
+                                                 A (&sums)[max_taps][W], Pending& pending) const {
+    for (int i = 0; i < count; ++i) {
+      A d[W];
+      window.template push<inner>(tokens[i].x, tokens[i].position);
+      pre_activation_gradient(team, lane, tokens[i], w, window, d);
+      for (int k = 0; k < max_taps; ++k)
+        for (int j = 0; j < W; ++j) sums[k][j] += d[j] * window.x[k][j];
+      pending.shift();
+      pending.template add<inner>(w, d, tokens[i].position);
+      write(lane, first + i - (max_taps - 1), pending);
+    }
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION void load(const Lane& lane, std::int64_t begin, int i, Token& token) const {
     token.position = in.positions[begin + i];
     if (lane.unit_length) token.inverse = lane.rstd[i * 2 * in.shape.key_heads];
-    if (!lane.inside) return;
     token.x = load_raw<W>(lane.x + i * in.stride);
     token.dy = load_raw<W>(lane.dy + i * lane.dy_stride);
   }

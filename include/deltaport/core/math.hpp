@@ -55,9 +55,22 @@ KOKKOS_INLINE_FUNCTION R fast_reciprocal(R x) {
   return R(1) / x;
 }
 
-/// 1 / (1 + exp(-x)); 0 where exp(-x) overflows. Free of branches, so that loops vectorise.
+/// 1 / sqrt(x) for x > 0; in float32 within two units in the last place on CUDA devices.
+template <class R>
+KOKKOS_INLINE_FUNCTION R inverse_sqrt(R x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(R) == sizeof(float)) return rsqrtf(x);
+#endif
+  return R(1) / Kokkos::sqrt(x);
+}
+
+/// 1 / (1 + exp(-x)); 0 where exp(-x) overflows. Free of branches, so that loops vectorise. In float32 on CUDA devices the
+/// exponential is the hardware's of 2, with a relative error of about (1 + |x|) 2^-23.
 template <class R>
 KOKKOS_INLINE_FUNCTION R sigmoid(R x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(R) == sizeof(float)) return __fdividef(1.0f, 1.0f + __expf(-x));
+#endif
   return fast_reciprocal(R(1) + fast_exp(-x));
 }
 
