@@ -8,27 +8,40 @@
 /// The shared memory of a block of gdn2_channels, and what comes into it.
 namespace deltaport::recurrence::cuda {
 
+/// What a row's parts are multiplied with: dQ~, dK~ and dK^; dK^ as far as a decay goes with it, and k and q for what
+/// the row's product with itself gives.
+struct RowFactors {
+  float query, key, decayed, diagonal;
+};
+
 /// 64 channels a block: two blocks on a multiprocessor wait for different things.
 struct Gdn2ChannelsLayout {
   static constexpr int channels = 64, threads = 256, warps = threads / 32;
   static constexpr int parts = channels / gradient_channels;  // of the channels, one per warp of a strip
   static constexpr int tile = channels * 128;
-  static constexpr int k = 0, q = tile, b = 2 * tile;     // later dk, dq, db
-  static constexpr int erase = 3 * tile;                  // b o k, later the gate's gradient
-  static constexpr int past = 4 * tile, rest = 5 * tile;  // 2^G and 2^(G_last - G), in bfloat16 for its range
-  static constexpr int far = 6 * tile, near = 7 * tile;   // factors of the spans 32 and 16
-  static constexpr int scores = 8 * tile;                 // dP, dL
-  static constexpr int levels = scores + 2 * score_bytes;  // factors of the other spans: strip, level
-  static constexpr int level_places = 4 * 4 * level_bytes;
+  static constexpr int k = 0, q = tile, b = 2 * tile;  // later dk, dq, db
+  static constexpr int erase = 3 * tile;               // b o k
+  // 2^G and 2^(G_last - G), in bfloat16 for its range. Then dG in float, the first 8 channels of 16 in `past`, the others
+  // in `rest`, in the bytes that they have there.
+  static constexpr int past = 4 * tile, rest = 5 * tile;
+  static constexpr int far = 6 * tile, near = 7 * tile;  // factors of the spans 32 and 16
+  static constexpr int scores = 8 * tile;                // dP, dL
+  static constexpr int levels =
+      scores + 2 * score_bytes;  // factors of the spans 8, 4 and 2; decays of odd rows
+  static constexpr int level_places = 4 * tile;
   static constexpr int decays = levels;  // before: of every row and channel
-  // Afterwards, where the warps meet: of every strip and channel the sums over its rows of dG, of k m' and of the gate's
-  // gradient; of every part and row q dq and k dk; of every warp the rate's gradient.
-  static constexpr int row_sums = levels, decay_sums = row_sums + 4 * channels * 4,
-                       bias_sums = decay_sums + 4 * channels * 4, dots = bias_sums + 4 * channels * 4,
-                       rates = dots + parts * 64 * 8;
-  static_assert(rates + warps * 4 <= levels + level_places && 64 * channels * 4 <= level_places);
+  // Afterwards, where the warps meet: sums over 8 rows of dG, and of the gate's gradient; of every warp the rate's.
+  static constexpr int row_sums = levels, bias_sums = row_sums + 8 * channels * 4,
+                       rates = bias_sums + 8 * channels * 4;
+  static_assert(rates + warps * 4 <= levels + level_places && 64 * channels * 4 <= 2 * tile);
   static constexpr int edges = levels + level_places;
-  static constexpr int rows = edges + 2 * 4 * channels * 4;
+  // Later, of every strip the sums over its rows of k m', and of every row and part q dq and k dk.
+  static constexpr int decay_sums = edges, dots = decay_sums + 4 * channels * 4;
+  static_assert(dots + parts * 64 * 8 <= edges + 2 * 4 * channels * 4);
+  static constexpr int other_dots =
+      edges + 2 * 4 * channels * 4;  // of the other channels' block, written by it
+  static constexpr int factors = other_dots + parts * 64 * 8;
+  static constexpr int rows = factors + 64 * sizeof(RowFactors);
   static constexpr int through_gamma = rows + 64 * sizeof(RowScale);  // gamma times its gradient
   static constexpr int barrier = through_gamma + channels * 4;
   static constexpr int bytes = barrier + 16;
@@ -39,7 +52,7 @@ template <class E, int padded_k>
 struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   using Input = Gdn2Input<E, padded_k, Gdn2ChannelsLayout>;
   using L = Gdn2ChannelsLayout;
-  using Input::address, Input::image, Input::memory;
+  using Input::address, Input::chunk, Input::image, Input::memory;
 
   const Gdn2Channels& arguments;
   int member, members;  ///< gate head of the key head's
@@ -58,36 +71,72 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const bool unit = activations().l2_norm;
     part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key, unit ? 1.0f : 1.0f / query};
   }
-  /// dP and dL from fragments to blocks, but for those above the diagonal.
-  __device__ void read_scores(int warp) const {
-    const uint4* const from =
-        reinterpret_cast<const uint4*>(static_cast<const char*>(arguments.between.scores) +
-                                       2 * image * panel_bytes) +
-        threadIdx.x % 32;
+  /// dP and dL from fragments to blocks, but for those above the diagonal. A warp has a column of two rows of blocks.
+  struct Scores {
+    uint4 x[4];
+  };
+  __device__ Scores read_scores(unsigned warp) const {
+    const char* const from =
+        static_cast<const char*>(arguments.between.scores) + 2 * image * panel_bytes + 16 * threadIdx.x;
+    Scores scores;
 #pragma unroll
-    for (int i = 0; i < 32 / L::warps; ++i) {
-      const int task = i * L::warps + warp, which = task / 16, row = task / 4 % 4, column = task % 4;
-      if (column > row) continue;
-      const uint4 x = from[((which * 4 + row) * 4 + column) * 32];
-      store_matrices(address(L::scores) + score_block(which, row, column) + score_rows(),
-                     {x.x, x.y, x.z, x.w});
+    for (unsigned i = 0; i < 4; ++i) {
+      scores.x[i] = make_uint4(0u, 0u, 0u, 0u);
+      if (warp % 4 <= warp / 4 + i % 2 * 2)
+        scores.x[i] = *reinterpret_cast<const uint4*>(from + i / 2 * panel_bytes + i % 2 * (panel_bytes / 2));
+    }
+    return scores;
+  }
+  __device__ void store_scores(const Scores& scores, unsigned warp) const {
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = warp / 4 + i % 2 * 2, column = warp % 4;
+      const uint4& x = scores.x[i];
+      if (column <= row)
+        store_matrices(address(L::scores) + score_block(i / 2, row, column) + score_rows(),
+                       {x.x, x.y, x.z, x.w});
     }
   }
-  __device__ float2* decay_at(const Strip& own, int i) const {
-    return part<float2>(L::decays) + (strip_rows * own.strip + i) * (L::channels / 2) + own.channel / 2;
+  __device__ float2* decays_at(const Strip& own) const {
+    return part<float2>(L::decays) + strip_rows * own.strip * (L::channels / 2) + own.channel / 2;
   }
-  /// Half of a strip's decays to where both of its threads find them.
-  __device__ void share_decays(const Strip& own, int begin) const {
-    float2 decay[strip_rows / 2];
-    this->read_decays(decay, own, begin);
+  /// k, q and b o k of length 1, as normalise makes them, eight channels of two rows a thread.
+  template <bool plain>
+  __device__ void normalise_rows(Beta beta) const {
+    constexpr unsigned step = L::threads / 8 * 128;
+    unsigned char* const at = memory + threadIdx.x / 8 * 128 + ((threadIdx.x % 8 ^ threadIdx.x / 8 % 8) << 4);
+    uint4 k[2], q[2], b[2];
+    float2 norms[2];  // key, query
 #pragma unroll
-    for (int i = 0; i < strip_rows / 2; ++i)
-      *decay_at(own, begin + i) = make_float2(exp2_fast(decay[i].x), exp2_fast(decay[i].y));
+    for (unsigned i = 0; i < 2; ++i) {
+      k[i] = *reinterpret_cast<const uint4*>(at + L::k + i * step);
+      q[i] = *reinterpret_cast<const uint4*>(at + L::q + i * step);
+      b[i] = *reinterpret_cast<const uint4*>(at + L::b + i * step);
+      norms[i] = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + threadIdx.x / 8 + 32 * i);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      uint4 erase;
+      const auto one = [&](std::uint32_t& k, std::uint32_t& q, std::uint32_t b, std::uint32_t& erase) {
+        const float2 key = unpack<E>(k) * norms[i].x, query = unpack<E>(q) * norms[i].y, gate = unpack<E>(b);
+        const float2 product = (plain ? gate : erase_gate(beta, gate)) * key;
+        k = pack<Half>(key.x, key.y), q = pack<Half>(query.x, query.y);
+        erase = pack<Half>(product.x, product.y);
+      };
+      one(k[i].x, q[i].x, b[i].x, erase.x), one(k[i].y, q[i].y, b[i].y, erase.y);
+      one(k[i].z, q[i].z, b[i].z, erase.z), one(k[i].w, q[i].w, b[i].w, erase.w);
+      *reinterpret_cast<uint4*>(at + L::k + i * step) = k[i];
+      *reinterpret_cast<uint4*>(at + L::q + i * step) = q[i];
+      *reinterpret_cast<uint4*>(at + L::erase + i * step) = erase;
+    }
   }
-  __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], float2 d_gamma,
-                              int levels) const {
-    stage_level<8>(own, decay, levels);
-    stage_level<4>(own, decay, levels + level_bytes);
+  /// Where a strip's factors of a level go.
+  __device__ static int level_tile(const Strip& own, int level) {
+    return L::levels + level * L::tile + own.strip * level_bytes;
+  }
+  __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], float2 d_gamma) const {
+    stage_level<8>(own, decay, level_tile(own, 0));
+    stage_level<4>(own, decay, level_tile(own, 1));
     const StripFactors f = this->factors(own);
     stage_join<true>(own, decay, f, L::far);
     if (own.strip == 0) {
@@ -100,9 +149,10 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       own.store<Bf16>(L::past, i, past);
     }
   }
-  __device__ void stage_second(const Strip& own, const float2 (&decay)[strip_rows], int levels) const {
-    stage_level<2>(own, decay, levels + 2 * level_bytes);
-    stage_level<1>(own, decay, levels + 3 * level_bytes);
+  __device__ void stage_second(const Strip& own, const float2 (&decay)[strip_rows]) const {
+    stage_level<2>(own, decay, level_tile(own, 2));
+#pragma unroll
+    for (int i = 0; i < strip_rows; i += 2) own.store<Half>(L::levels + 3 * L::tile, i, decay[i + 1]);
     const StripFactors f = this->factors(own);
     stage_join<false>(own, decay, f, L::near);
     float2 rest = f.next * f.after;
@@ -112,34 +162,59 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       own.store<Bf16>(L::rest, i, rest);
     }
   }
-  __device__ static int level_tile(int strip) {
-    return L::levels + strip * 4 * level_bytes;
+  __device__ void stage_row(unsigned i, float undo) const {
+    const RowScale& scale = part<RowScale>(L::rows)[i];
+    const Half product =
+        *part<Half>(L::scores + score_block(0, i / 16, i / 16) + score_element(i % 16, i % 16));
+    part<RowFactors>(L::factors)[i] = {activations().scale * scale.query_back, scale.key_back,
+                                       static_cast<int>(i) == chunk.rows - 1 ? 0.0f : scale.key_back,
+                                       undo * __half2float(product)};
   }
-  /// Everything up to the factors; two threads share a strip of two channels.
-  __device__ void begin(int warp) const {
-    constexpr int half_warps = L::warps / 2;
-    const int second = warp / half_warps, strip = warp % half_warps, lane = threadIdx.x % 32;
-    const Strip own{memory, L::k, L::q, L::erase, part<RowScale>(L::rows), strip, 2 * lane};
-    share_decays(own, 8 * second);
+  /// Everything up to the factors; two threads share a strip of two channels. Returns `undo`.
+  __device__ float begin(unsigned warp) const {
+    constexpr unsigned half_warps = L::warps / 2;
+    const unsigned second = warp / half_warps, strip = warp % half_warps, lane = threadIdx.x % 32;
+    const Strip own{memory,
+                    L::k,
+                    L::q,
+                    L::erase,
+                    part<RowScale>(L::rows),
+                    static_cast<int>(strip),
+                    static_cast<int>(2 * lane)};
+    float2* const decays = decays_at(own);
+    float2 half[strip_rows / 2];
+    this->read_decays(half, own, static_cast<int>(8 * second));
     if (member == 0) dependency_wait();
-    if (threadIdx.x < 64) read_norms();
-    read_scores(warp);
+    const Scores scores = read_scores(warp);
+    const float undo = arguments.between.undo[image];
     const float2 d_gamma = *reinterpret_cast<const float2*>(arguments.between.d_gamma + image * padded_k +
                                                             this->first_channel + own.channel);
+    if (threadIdx.x < 64) read_norms();
+      // Half of a strip's decays to where both of its threads find them.
+#pragma unroll
+    for (unsigned i = 0; i < strip_rows / 2; ++i)
+      decays[(8 * second + i) * (L::channels / 2)] = make_float2(exp2_fast(half[i].x), exp2_fast(half[i].y));
+    store_scores(scores, warp);
     this->wait_tiles(member);
     __syncthreads();
     float2 decay[strip_rows];
 #pragma unroll
-    for (int i = 0; i < strip_rows; ++i) decay[i] = *decay_at(own, i);
+    for (int i = 0; i < strip_rows; ++i) decay[i] = decays[i * (L::channels / 2)];
     if (second == 0) this->note_edges(decay, own);
-    normalise<E>(own, L::b, activations().beta, batch_rows * second);
+    if (activations().beta == Beta::plain) {
+      normalise_rows<true>(Beta::plain);
+    } else {
+      normalise_rows<false>(activations().beta);
+    }
     __syncthreads();  // the decays are read, their place is free
     if (second == 0) {
-      stage_first(own, decay, d_gamma, level_tile(own.strip));
+      stage_first(own, decay, d_gamma);
     } else {
-      stage_second(own, decay, level_tile(own.strip));
+      stage_second(own, decay);
+      if (strip < 2) stage_row(32 * strip + lane, undo);
     }
     __syncthreads();
+    return undo;
   }
 };
 
