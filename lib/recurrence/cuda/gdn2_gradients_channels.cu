@@ -8,19 +8,25 @@
 namespace deltaport::recurrence::cuda {
 namespace {
 
-/// Arrives without a word on what this thread has written.
-__device__ __forceinline__ void cluster_arrive_relaxed() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+/// Lets the other blocks of the cluster know that this one has begun and its barriers are made.
+__device__ __forceinline__ void cluster_announce() {
+#if defined(DELTAPORT_BULK_COPY)
+  asm volatile(
+      "fence.mbarrier_init.release.cluster;\n"
+      "barrier.cluster.arrive.relaxed.aligned;" ::
+          : "memory");
 #endif
 }
-/// To the place in block `rank` that lies where `own` does here.
-__device__ __forceinline__ void cluster_store(std::uint32_t own, std::uint32_t rank, float x) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/// To the place in block `rank` that lies where `own` does here; completes on that block's barrier. No fence is needed.
+__device__ __forceinline__ void cluster_send(std::uint32_t own, float x, const std::uint64_t* barrier,
+                                             std::uint32_t rank) {
+#if defined(DELTAPORT_BULK_COPY)
   asm volatile(
-      "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;"
-      " st.shared::cluster.f32 [at], %2; }" ::"r"(own),
-      "r"(rank), "f"(x)
+      "{ .reg .b32 to, at;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 at, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %1, [at]; }" ::"r"(own),
+      "r"(__float_as_uint(x)), "r"(shared_address(barrier)), "r"(rank)
       : "memory");
 #elif defined(__CUDA_ARCH__)
   __trap();  // no clusters: see device_runs_kernels
@@ -34,27 +40,26 @@ __device__ __forceinline__ std::uint32_t unit_operand() {
   const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
   return lane / 8 != lane % 4 ? 0u : lane / 4 % 2 == 0 ? one : one << 16;
 }
-/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix.
+/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix. `zero` is not told the compiler, which
+/// would make the operand anew for every product.
 template <class E>
-__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, std::uint32_t unit) {
-  const std::uint32_t rows[4] = {fragment.x, fragment.y, fragment.z, fragment.w};
-  const std::uint32_t units[4] = {unit, 0u, 0u, unit};
+__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, std::uint32_t unit,
+                                          std::uint32_t zero) {
+  const std::uint32_t units[4] = {unit, zero, zero, unit};
+  float left[4], right[4];
+  multiply_first<E>(left, units, fragment.x, fragment.y);
+  multiply_first<E>(right, units, fragment.z, fragment.w);
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    float d[4];
-    multiply_first<E>(d, units, rows[n], rows[n + 2]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[4 * n + i] = d[i];
+    x[4 * n] = left[2 * n], x[4 * n + 1] = left[2 * n + 1];
+    x[4 * n + 2] = right[2 * n], x[4 * n + 3] = right[2 * n + 1];
   }
 }
-/// A fragment in the layout of LevelSums to floats.
+/// The rows from 8 n of a fragment in the layout of LevelSums to floats.
 template <class E>
-__device__ __forceinline__ void unpack_all(float (&x)[8], const Fragment& fragment) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = unpack<E>(fragment[i]);
-    x[2 * i] = pair.x, x[2 * i + 1] = pair.y;
-  }
+__device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragment, unsigned n) {
+  const float2 left = unpack<E>(fragment[2 * n]), right = unpack<E>(fragment[2 * n + 1]);
+  x[0] = left.x, x[1] = left.y, x[2] = right.x, x[3] = right.y;
 }
 
 template <class E, int padded_k>
@@ -75,25 +80,31 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   /// the 16 at hand.
   struct Place {
     unsigned strip, first_row, channel;
-    std::uint32_t tiles;  // see LevelGradients
-    std::uint32_t sums;   // of dG, from `past`
-    std::size_t far;      // byte offset in the first kernel's fragments
+    std::uint32_t tiles;    // see LevelGradients
+    std::uint32_t sums[2];  // see float_offset: of the first 8 channels and of the others
+    std::size_t far;        // byte offset in the first kernel's fragments
   };
   __device__ Place place(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32, strip = warp / L::parts,
-                   first = gradient_channels * (warp % L::parts);
-    const std::uint32_t base = address(0) + strip * (strip_rows * 128);
+                   first = gradient_channels * (warp % L::parts), row = strip_rows * strip + 2 * (lane % 4);
     return {strip,
-            strip_rows * strip + 2 * (lane % 4),
+            row,
             first + lane / 4,
-            base + (columns_first() ^ 2 * first),
-            base + 256 * (lane % 4) + ((32 * (lane % 4)) ^ (2 * first)) + lane / 4 * 4,
+            address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
+            {address(0) + float_offset(row, first + lane / 4),
+             address(0) + float_offset(row, first + lane / 4 + 8)},
             static_cast<std::size_t>(image) * (padded_k * 128) +
                 (strip * steps + first_channel / 16 + first / 16) * 512 + 16 * lane};
   }
   /// For the next 16 channels.
   __device__ static void advance(Place& at) {
-    at.channel += 16, at.tiles ^= 32, at.sums ^= 32, at.far += 512;
+    at.channel += 16, at.tiles ^= 32, at.sums[0] ^= 32, at.sums[1] ^= 32, at.far += 512;
+  }
+  /// Four floats to rows first_row and the next, channels channel and channel + 8; `n`: from 8 rows later.
+  __device__ static void store_floats(const Place& at, int tiles, unsigned n, const float* x) {
+#pragma unroll
+    for (unsigned j = 0; j < 4; ++j)
+      store_shared(at.sums[j / 2] + tiles + n * 1024 + j % 2 * 128, __float_as_uint(x[j]));
   }
 
   /// What the first kernel leaves for 16 channels; loaded ahead of its use.
@@ -114,7 +125,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
 
   /// Everything of 16 channels but what needs other channels or strips: sums.u becomes dq and sums.m dk, both before the
   /// norm; db goes to its tile, dG to its place.
-  __device__ void gradients(LevelSums& sums, const Place& at, float undo, Dots& dots) const {
+  __device__ void gradients(const Place& at, float undo, Dots& dots) const {
+    LevelSums sums;
     const LevelGradients levels{at.tiles, address(L::scores), at.strip, sums};
     Fragment k, q, erase;
     levels.load(k, L::k);
@@ -130,81 +142,73 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     levels.load(past, L::past);
     levels.load(rest, L::rest);
     levels.load(odd, L::levels + 3 * L::tile);
-    float key[8], query[8], product[8], before[8], after[8], far_q[8], far_b[8], far_k[8];
-    unpack_all<Half>(key, k), unpack_all<Half>(query, q), unpack_all<Half>(product, erase);
-    unpack_all<Bf16>(before, past), unpack_all<Bf16>(after, rest);
-    const std::uint32_t unit = unit_operand<E>();
-    transpose<E>(far_q, far.d_query, unit);
-    transpose<E>(far_b, far.d_erase, unit);
-    transpose<E>(far_k, far.d_restored, unit);
-    // Span 1: the odd rows against the even ones.
+    const std::uint32_t unit = unit_operand<E>(), zero = chunk.rows >> 16;
+    float far_q[8], far_b[8], far_k[8];
+    transpose<E>(far_q, far.d_query, unit, zero);
+    transpose<E>(far_b, far.d_erase, unit, zero);
+    transpose<E>(far_k, far.d_restored, unit, zero);
     const unsigned x = threadIdx.x % 4;
-#pragma unroll
-    for (unsigned n = 0; n < 2; ++n) {
-      const unsigned char* const from = memory + L::scores + score_block(0, at.strip, at.strip) +
-                                        score_element(8 * n + 2 * x + 1, 8 * n + 2 * x);
-      const float p = __half2float(*reinterpret_cast<const Half*>(from)),
-                  l = __half2float(*reinterpret_cast<const Half*>(from + score_bytes));
-#pragma unroll
-      for (unsigned c = 0; c < 2; ++c) {
-        const unsigned j = 4 * n + 2 * c;
-        const float decay = unpack<Half>(odd[2 * n + c]).x, even = decay * key[j];
-        sums.u[j + 1] += p * even;
-        sums.t[j + 1] += l * even;
-        sums.m[j] += decay * (p * query[j + 1] + l * product[j + 1]);
-      }
-    }
-    // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
-    // decays. So it leaves out products of a row with itself, and what the last row gives the state.
+    const unsigned scores = L::scores + score_block(0, at.strip, at.strip) + score_element(2 * x + 1, 2 * x);
     float through[2] = {};  // sums of k m' over the rows, of the lane's channels
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
+      float *const u = sums.u + 4 * n, *const t = sums.t + 4 * n, *const m = sums.m + 4 * n;
+      float key[4], query[4], product[4], before[4], after[4];
+      unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
+      unpack_rows<Half>(product, erase, n);
+      unpack_rows<Bf16>(before, past, n), unpack_rows<Bf16>(after, rest, n);
+      // Span 1: the odd rows against the even ones.
+      const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
+      const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
+                  l = __half2float(*reinterpret_cast<const Half*>(pair + score_bytes));
 #pragma unroll
-      for (unsigned e = 0; e < 2; ++e) {
-        const float4 row = part<float4>(L::factors)[at.first_row + 8 * n + e];
-        const RowFactors factor{row.x, row.y, row.z, row.w};
+      for (unsigned j = 0; j < 4; j += 2) {
+        const float decay = unpack<Half>(odd[2 * n + j / 2]).x, even = decay * key[j];
+        u[j + 1] += p * even;
+        t[j + 1] += l * even;
+        m[j] += decay * (p * query[j + 1] + l * product[j + 1]);
+      }
+      // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
+      // decays. So it leaves out products of a row with itself, and what the last row gives the state.
+      float d_product[4];
 #pragma unroll
-        for (unsigned c = 0; c < 2; ++c) {
-          const unsigned j = 4 * n + 2 * c + e;
-          far_q[j] = undo * sums.u[j] + factor.query * (before[j] * far_q[j]);
-          far_b[j] = undo * sums.t[j] + factor.key * (before[j] * far_b[j]);
-          const float last = after[j] * far_k[j], decayed = factor.decayed * last,
-                      near = undo * sums.m[j] + decayed;
-          sums.t[j] = query[j] * far_q[j] + product[j] * far_b[j] - key[j] * near;
-          through[c] += key[j] * decayed;
-          sums.u[j] = far_q[j] + factor.diagonal * key[j];
-          sums.m[j] = near + (factor.key - factor.decayed) * last + factor.diagonal * query[j];
+      for (unsigned j = 0; j < 4; ++j) {
+        const RowFactors& factor = part<RowFactors>(L::factors)[at.first_row + 8 * n + j % 2];
+        const float d_query = undo * u[j] + factor.query * (before[j] * far_q[4 * n + j]);
+        d_product[j] = undo * t[j] + factor.key * (before[j] * far_b[4 * n + j]);
+        const float last = after[j] * far_k[4 * n + j], decayed = factor.decayed * last,
+                    near = undo * m[j] + decayed;
+        t[j] = query[j] * d_query + product[j] * d_product[j] - key[j] * near;
+        through[j / 2] += key[j] * decayed;
+        u[j] = d_query + factor.diagonal * key[j];
+        m[j] = near + (factor.key - factor.decayed) * last + factor.diagonal * query[j];
+      }
+      float gate[4], d_b[4];
+      unpack_rows<E>(gate, b, n);
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) d_b[j] = d_product[j] * key[j];
+      if (activations().beta != Beta::plain) {
+        const float factor = activations().beta == Beta::sigmoid ? 1.0f : 2.0f;
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+          const float s = sigmoid_fast(gate[j]);
+          gate[j] = factor * s, d_b[j] *= gate[j] * (1.0f - s);
         }
       }
-    }
-    // d(b o k) is in far_b; db and dk from it.
-    float gate[8];
-    unpack_all<E>(gate, b);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) far_q[j] = far_b[j] * key[j];
-    if (activations().beta != Beta::plain) {
-      const float factor = activations().beta == Beta::sigmoid ? 1.0f : 2.0f;
+      for (unsigned j = 0; j < 4; ++j) m[j] += d_product[j] * gate[j];
+      b[2 * n] = pack<E>(d_b[0], d_b[1]), b[2 * n + 1] = pack<E>(d_b[2], d_b[3]);
+      if (members > 1) exchange(u, m, n, at);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float s = sigmoid_fast(gate[j]);
-        gate[j] = factor * s, far_q[j] *= gate[j] * (1.0f - s);
+      for (unsigned j = 0; j < 4; ++j) {
+        dots.q[2 * n + j % 2] += query[j] * u[j];
+        dots.k[2 * n + j % 2] += key[j] * m[j];
       }
+      store_floats(at, L::past, n, t);
+      store_floats(at, L::d_query, n, u);
+      store_floats(at, L::d_key, n, m);
     }
-#pragma unroll
-    for (int j = 0; j < 8; ++j) sums.m[j] += far_b[j] * gate[j];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) b[i] = pack<E>(far_q[2 * i], far_q[2 * i + 1]);
     store_matrices_transposed(at.tiles + L::b, b);
-    if (members > 1) exchange(sums, at);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      dots.q[j / 4 * 2 + j % 2] += query[j] * sums.u[j];
-      dots.k[j / 4 * 2 + j % 2] += key[j] * sums.m[j];
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at.sums + L::past + j / 2 % 2 * L::tile + j / 4 * 1024 +
-                                                   j % 2 * 128),
-                   "f"(sums.t[j])
-                   : "memory");
-    }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       through[c] += __shfl_xor_sync(0xffffffffu, through[c], 1);
@@ -214,28 +218,32 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       part<float>(L::decay_sums)[at.strip * L::channels + at.channel + 8 * x] =
           x == 0 ? through[0] : through[1];
   }
-  /// Adds the sums of the gate heads before, which this thread has left; leaves them for the next.
-  __device__ void exchange(LevelSums& sums, const Place& at) const {
+  /// Adds the sums of the gate heads before, which this thread has left, to the rows from 8 n; leaves them for the next.
+  __device__ void exchange(float* u, float* m, unsigned n, const Place& at) const {
     const unsigned g = at.channel % gradient_channels / 16;
     float4* const to =
         reinterpret_cast<float4*>(arguments.sums) +
-        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g) *
+        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g +
+         n) *
             threads +
         threadIdx.x;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      float4 &left = to[n * threads], &right = to[(2 + n) * threads];
-      float *const u = sums.u + 4 * n, *const m = sums.m + 4 * n;
-      if (member > 0) {
-        const float4 x = left, y = right;
-        u[0] += x.x, u[1] += x.y, u[2] += x.z, u[3] += x.w;
-        m[0] += y.x, m[1] += y.y, m[2] += y.z, m[3] += y.w;
-      }
-      if (member + 1 < members) {
-        left = make_float4(u[0], u[1], u[2], u[3]);
-        right = make_float4(m[0], m[1], m[2], m[3]);
-      }
+    float4 &left = to[0], &right = to[2 * threads];
+    if (member > 0) {
+      const float4 x = left, y = right;
+      u[0] += x.x, u[1] += x.y, u[2] += x.z, u[3] += x.w;
+      m[0] += y.x, m[1] += y.y, m[2] += y.z, m[3] += y.w;
     }
+    if (member + 1 < members) {
+      left = make_float4(u[0], u[1], u[2], u[3]);
+      right = make_float4(m[0], m[1], m[2], m[3]);
+    }
+  }
+  /// By one thread.
+  __device__ void expect_dots() const {
+    barrier_init(this->barrier() + 1, 1);
+#if defined(DELTAPORT_BULK_COPY)
+    barrier_arrive_expect(this->barrier() + 1, threads * 4);
+#endif
   }
   /// Over the warp's channels; each lane is left with one sum, which it gives to both blocks.
   __device__ void share_dots(const Dots& dots, unsigned warp, const Place& at) const {
@@ -253,27 +261,57 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     *part<float>(L::dots + offset) = sum;
     if constexpr (blocks > 1) {
       cluster_wait();  // the other block has begun
-      cluster_store(address(L::other_dots + offset), cluster_rank() ^ 1, sum);
+      cluster_send(address(L::other_dots + offset), sum, this->barrier() + 1, cluster_rank() ^ 1);
     }
   }
-  /// Through the norm to the places of q and k.
-  __device__ void write_rows(const float (&u)[8], const float (&m)[8], std::uint32_t tiles,
-                             const float2 (&scales)[4], const float2 (&dots)[4]) const {
-    Fragment q, k;
-    load_matrices_transposed(q, tiles + L::q);
-    load_matrices_transposed(k, tiles + L::k);
-    float query[8], key[8];
-    unpack_all<Half>(query, q), unpack_all<Half>(key, k);
+  /// Sums of 8 channels through the norm; `x`: the row's part that they belong to.
+  __device__ uint4 through_norm(int sums, int x, float scale, float dot) const {
+    const float4 first = *part<float4>(sums), second = *part<float4>(sums ^ 16);
+    const uint4 row = *part<uint4>(x);
+    const auto one = [&](float low, float high, std::uint32_t x) {
+      const float2 part = unpack<Half>(x);
+      return pack<E>(scale * (low - dot * part.x), scale * (high - dot * part.y));
+    };
+    return {one(first.x, first.y, row.x), one(first.z, first.w, row.y), one(second.x, second.y, row.z),
+            one(second.z, second.w, row.w)};
+  }
+  /// dq and dk, where `last`, and db: 8 channels of two rows a thread.
+  __device__ void write_rows(bool last, bool norm) const {
+    constexpr int step = threads / 8;
+    const unsigned row = threadIdx.x / 8, unit = threadIdx.x % 8, key_dim = arguments.input.key_dim,
+                   channel = first_channel + 8 * unit;
+    const int from = static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)),
+              sums = static_cast<int>(float_offset(row, 8 * unit));
+    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
+    const auto place_of = [&](int heads, int tensor_head) {
+      return ((static_cast<std::size_t>(chunk.row) + row) * heads + tensor_head) * key_dim + channel;
+    };
+    const std::size_t at_key = place_of(arguments.input.key_heads, key_head),
+                      at_gate = members > 1 ? place_of(arguments.input.gate_heads, head) : at_key;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 2 * i, row = i / 2 * 2;
-      q[i] = pack<E>(scales[row].y * (u[j] - dots[row].x * query[j]),
-                     scales[row + 1].y * (u[j + 1] - dots[row + 1].x * query[j + 1]));
-      k[i] = pack<E>(scales[row].x * (m[j] - dots[row].y * key[j]),
-                     scales[row + 1].x * (m[j + 1] - dots[row + 1].y * key[j + 1]));
+    for (int i = 0; i < 2; ++i) {
+      if (rows <= i * step) break;
+      const std::size_t later = static_cast<std::size_t>(i * step) * key_dim;
+      const auto store = [&](void* tensor, std::size_t at, int heads, const uint4& x) {
+        *reinterpret_cast<uint4*>(static_cast<E*>(tensor) + at + later * heads) = x;
+      };
+      store(arguments.db, at_gate, arguments.input.gate_heads, *part<uint4>(from + L::b + i * step * 128));
+      if (!last) continue;
+      const float2 scale = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + row + i * step);
+      float2 dot = {0.0f, 0.0f};
+      if (norm) {
+        const float4 own = part<float4>(L::dots)[row + i * step];
+        dot = {own.x + own.z, own.y + own.w};
+        if constexpr (blocks > 1) {
+          const float4 other = part<float4>(L::other_dots)[row + i * step];
+          dot.x += other.x + other.z, dot.y += other.y + other.w;
+        }
+      }
+      store(arguments.dq, at_key, arguments.input.key_heads,
+            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, scale.y, dot.x));
+      store(arguments.dk, at_key, arguments.input.key_heads,
+            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, scale.x, dot.y));
     }
-    store_matrices_transposed(tiles + L::q, q);
-    store_matrices_transposed(tiles + L::k, k);
   }
 
   /// The end of the gates: a thread has 8 rows of two channels.
@@ -285,11 +323,10 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
     Columns columns;
     columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
-    const unsigned char* const from = memory + L::past + eight * L::tile + warp * 1024 + lane % 4 * 8;
+    const unsigned from = L::past + float_offset(8 * warp, columns.channel);
 #pragma unroll
-    for (unsigned r = 0; r < 8; ++r) {
-      columns.dg[r] = *reinterpret_cast<const float2*>(from + r * 128 + ((32 * sixteen) ^ (r / 2 * 32)));
-    }
+    for (unsigned r = 0; r < 8; ++r)
+      columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
 #pragma unroll
     for (int r = 6; r >= 0; --r) {
       columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
@@ -384,76 +421,23 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     return d_raw;
   }
 
-  /// Rows of a tile to a tensor, by all threads: 8 channels of two rows each.
-  __device__ void store_tile(int tile, void* tensor, int heads, int tensor_head) const {
-    constexpr unsigned step = threads / 8;
-    const unsigned row = threadIdx.x / 8, unit = threadIdx.x % 8, key_dim = arguments.input.key_dim,
-                   channel = first_channel + 8 * unit;
-    const std::size_t width = static_cast<std::size_t>(heads) * key_dim;
-    E* const to = static_cast<E*>(tensor) + (static_cast<std::size_t>(chunk.row) + row) * width +
-                  tensor_head * key_dim + channel;
-    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
-    const uint4* const from = part<uint4>(tile + static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)));
-    if (rows > 0) *reinterpret_cast<uint4*>(to) = from[0];
-    if (rows > static_cast<int>(step)) *reinterpret_cast<uint4*>(to + step * width) = from[step * 8];
-  }
-
   __device__ void run(unsigned warp) const {
     const float undo = this->begin(warp);
     Place at = place(warp);
-    LevelSums sums;
     Dots dots = {};
-    float first_u[8] = {}, first_m[8] = {};
-#pragma unroll 1
+#pragma unroll 1  // the code stays in the instruction cache
     for (unsigned g = 0; g < gradient_groups; ++g) {
-      if (g > 0) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) first_u[j] = sums.u[j], first_m[j] = sums.m[j];
-        advance(at);
-      }
-      gradients(sums, at, undo, dots);
+      if (g > 0) advance(at);
+      gradients(at, undo, dots);
     }
     const bool last = member + 1 == members, norm = last && activations().l2_norm;
     if (norm) share_dots(dots, warp, at);
-    meet(norm);
+    __syncthreads();
     Columns columns = sum_columns(warp);
-    if (last) {
-      float2 scales[4], row_dots[4];
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned row = at.first_row + i / 2 * 8 + i % 2;
-        scales[i] = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + row);
-        row_dots[i] = {0.0f, 0.0f};
-        if (norm) {
-          const float4 own = part<float4>(L::dots)[row];
-          row_dots[i] = {own.x + own.z, own.y + own.w};
-          if constexpr (blocks > 1) {
-            const float4 other = part<float4>(L::other_dots)[row];
-            row_dots[i].x += other.x + other.z, row_dots[i].y += other.y + other.w;
-          }
-        }
-      }
-      write_rows(sums.u, sums.m, at.tiles, scales, row_dots);
-      write_rows(first_u, first_m, at.tiles ^ 32, scales, row_dots);
-    }
+    if (blocks > 1 && norm) barrier_wait(this->barrier() + 1, 0);
+    write_rows(last, norm);
     __syncthreads();
-    if (last) {
-      store_tile(L::q, arguments.dq, arguments.input.key_heads, key_head);
-      store_tile(L::k, arguments.dk, arguments.input.key_heads, key_head);
-    }
-    store_tile(L::b, arguments.db, arguments.input.gate_heads, head);
     write_gates(columns, warp);
-  }
-  /// The sums over channels are there: of all channels, where they are needed.
-  __device__ void meet(bool norm) const {
-    if constexpr (blocks > 1) {
-      if (norm) {
-        cluster_arrive();
-        cluster_wait();
-        return;
-      }
-    }
-    __syncthreads();
   }
 };
 
@@ -485,9 +469,6 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
   const int members = a.input.gate_heads == a.input.key_heads
                           ? 1
                           : static_cast<int>(std::uint32_t(a.input.gate_heads) / key_heads);
-  if constexpr (B::blocks > 1) {
-    if (a.input.activations.l2_norm) cluster_arrive_relaxed();  // waited for in share_dots
-  }
   const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   for (int member = 0; member < members; ++member) {
     const int head = key_head * members + member;
@@ -495,7 +476,13 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     const B block{
         {{a.input, maps, memory, chunk, head, key_head, image, first_channel}, a, member, members, slot}};
     if (member == 0) {
-      if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
+      const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
+      if (threadIdx.x == 0) {
+        barrier_init(block.barrier(), 1);
+        if (meets) block.expect_dots();
+      }
+      __syncwarp();
+      if (meets) cluster_announce();  // waited for in share_dots
     } else {
       fence_async_proxy();  // the tiles' places are read, and filled again
     }

@@ -19,21 +19,22 @@ struct Gdn2ChannelsLayout {
   static constexpr int channels = 64, threads = 256, warps = threads / 32;
   static constexpr int parts = channels / gradient_channels;  // of the channels, one per warp of a strip
   static constexpr int tile = channels * 128;
-  static constexpr int k = 0, q = tile, b = 2 * tile;  // later dk, dq, db
-  static constexpr int erase = 3 * tile;               // b o k
-  // 2^G and 2^(G_last - G), in bfloat16 for its range. Then dG in float, the first 8 channels of 16 in `past`, the others
-  // in `rest`, in the bytes that they have there.
-  static constexpr int past = 4 * tile, rest = 5 * tile;
-  static constexpr int far = 6 * tile, near = 7 * tile;  // factors of the spans 32 and 16
-  static constexpr int scores = 8 * tile;                // dP, dL
+  static constexpr int k = 0, q = tile, b = 2 * tile;     // b: later db
+  static constexpr int erase = 3 * tile;                  // b o k
+  static constexpr int past = 4 * tile, rest = 5 * tile;  // 2^G and 2^(G_last - G), in bfloat16 for its range
+  static constexpr int far = 6 * tile, near = 7 * tile;   // factors of the spans 32 and 16
+  static constexpr int scores = 8 * tile;                 // dP, dL
   static constexpr int levels =
       scores + 2 * score_bytes;  // factors of the spans 8, 4 and 2; decays of odd rows
   static constexpr int level_places = 4 * tile;
   static constexpr int decays = levels;  // before: of every row and channel
+  // Sums in float (see float_offset), which take the bytes of the same strip and 16 channels in two tiles, read before by
+  // the same warp alone: dG those of `past` and `rest`, dq and dk before the norm those of the levels.
+  static constexpr int d_query = levels, d_key = levels + 2 * tile;
   // Afterwards, where the warps meet: sums over 8 rows of dG, and of the gate's gradient; of every warp the rate's.
-  static constexpr int row_sums = levels, bias_sums = row_sums + 8 * channels * 4,
+  static constexpr int row_sums = far, bias_sums = row_sums + 8 * channels * 4,
                        rates = bias_sums + 8 * channels * 4;
-  static_assert(rates + warps * 4 <= levels + level_places && 64 * channels * 4 <= 2 * tile);
+  static_assert(rates + warps * 4 <= far + 2 * tile && 64 * channels * 4 <= level_places);
   static constexpr int edges = levels + level_places;
   // Later, of every strip the sums over its rows of k m', and of every row and part q dq and k dk.
   static constexpr int decay_sums = edges, dots = decay_sums + 4 * channels * 4;
@@ -47,6 +48,15 @@ struct Gdn2ChannelsLayout {
   static constexpr int bytes = barrier + 16;
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
+
+/// Byte offset of a float in two tiles of 64 rows: channels 0 to 7 of 16 in the first, the others in the second, eight in
+/// the 32 bytes that a tile of 16-bit elements has for the 16. Free of bank conflicts by columns of two rows each, and by
+/// rows.
+__device__ __forceinline__ unsigned float_offset(unsigned row, unsigned channel) {
+  const unsigned second = channel / 8 % 2;
+  return second * Gdn2ChannelsLayout::tile + row * 128 + ((channel / 16 ^ row / 2 % 4) << 5) +
+         ((channel % 8 * 4) ^ second << 4);
+}
 
 template <class E, int padded_k>
 struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
@@ -64,13 +74,6 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   }
   __device__ const Activations& activations() const { return arguments.input.activations; }
 
-  /// By threads 0 to 63.
-  __device__ void read_norms() const {
-    const float* const from = arguments.input.norms + 2 * image * 64 + threadIdx.x;
-    const float query = from[0], key = from[64];
-    const bool unit = activations().l2_norm;
-    part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key, unit ? 1.0f : 1.0f / query};
-  }
   /// dP and dL from fragments to blocks, but for those above the diagonal. A warp has a column of two rows of blocks.
   struct Scores {
     uint4 x[4];
@@ -182,15 +185,21 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                     static_cast<int>(strip),
                     static_cast<int>(2 * lane)};
     float2* const decays = decays_at(own);
-    float2 half[strip_rows / 2];
-    this->read_decays(half, own, static_cast<int>(8 * second));
     if (member == 0) dependency_wait();
+    // All loads before what needs the first of them.
     const Scores scores = read_scores(warp);
-    const float undo = arguments.between.undo[image];
+    const float* const norms = arguments.input.norms + 2 * image * 64 + threadIdx.x % 64;
+    const float query = norms[0], key = norms[64], undo = arguments.between.undo[image];
     const float2 d_gamma = *reinterpret_cast<const float2*>(arguments.between.d_gamma + image * padded_k +
                                                             this->first_channel + own.channel);
-    if (threadIdx.x < 64) read_norms();
-      // Half of a strip's decays to where both of its threads find them.
+    float2 half[strip_rows / 2];
+    this->read_decays(half, own, static_cast<int>(8 * second));
+    if (threadIdx.x < 64) {
+      const bool unit = activations().l2_norm;
+      part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key,
+                                              unit ? 1.0f : 1.0f / query};
+    }
+    // Half of a strip's decays to where both of its threads find them.
 #pragma unroll
     for (unsigned i = 0; i < strip_rows / 2; ++i)
       decays[(8 * second + i) * (L::channels / 2)] = make_float2(exp2_fast(half[i].x), exp2_fast(half[i].y));

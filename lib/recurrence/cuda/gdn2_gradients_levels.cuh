@@ -33,12 +33,19 @@ __device__ __forceinline__ void multiply_first(float (&d)[4], const Fragment& a,
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
   }
 }
-/// d (16 x 8) = a (16 x 8) b (8 x 8) in binary16: rows 0 to 7 of a in a0, rows 8 to 15 in a1.
+/// d (16 x 8) = a (16 x 8) b (8 x 8): rows 0 to 7 of a in a0, rows 8 to 15 in a1.
+template <class E = Half>
 __device__ __forceinline__ void multiply_first(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                                std::uint32_t b) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-      : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+  if constexpr (__is_same(E, Bf16)) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+  } else {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+  }
 }
 
 /// Whether a lane's elements (i, j) and (i, j + 1) of an 8 x 8 block, i = lane / 4, belong to the level of span 4 or 2, i
@@ -78,20 +85,19 @@ template <bool wide>
 __device__ __forceinline__ void stage_join(const Strip& own, const float2 (&decay)[strip_rows],
                                            const StripFactors& f, int tile) {
   const float2 middle = wide ? f.middle : make_float2(1.0f, 1.0f);
-  const auto store = [&](int i, float2 factor) { own.store<Half>(tile, i, wide ? factor * middle : factor); };
   if (wide ? own.strip >= 2 : own.strip % 2 == 1) {
-    float2 factor = {1.0f, 1.0f};
+    float2 factor = middle;
 #pragma unroll
     for (int i = 0; i < strip_rows; ++i) {
       if (i > 0) factor = factor * decay[i];
-      store(i, factor);
+      own.store<Half>(tile, i, factor);
     }
   } else {
-    float2 factor = f.next;
+    float2 factor = wide ? f.next * middle : f.next;
 #pragma unroll
     for (int i = strip_rows - 1; i >= 0; --i) {
       if (i < strip_rows - 1) factor = factor * decay[i + 1];
-      store(i, factor);
+      own.store<Half>(tile, i, factor);
     }
   }
 }
