@@ -33,35 +33,6 @@ __device__ __forceinline__ void cluster_send(std::uint32_t own, float x, const s
 #endif
 }
 
-/// The unit matrix as operand: 8 x 8 in a register.
-template <class E>
-__device__ __forceinline__ std::uint32_t unit_operand() {
-  const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
-  return lane / 8 != lane % 4 ? 0u : lane / 4 % 2 == 0 ? one : one << 16;
-}
-/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix. `zero` is not told the compiler, which
-/// would make the operand anew for every product.
-template <class E>
-__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, std::uint32_t unit,
-                                          std::uint32_t zero) {
-  const std::uint32_t units[4] = {unit, zero, zero, unit};
-  float left[4], right[4];
-  multiply_first<E>(left, units, fragment.x, fragment.y);
-  multiply_first<E>(right, units, fragment.z, fragment.w);
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    x[4 * n] = left[2 * n], x[4 * n + 1] = left[2 * n + 1];
-    x[4 * n + 2] = right[2 * n], x[4 * n + 3] = right[2 * n + 1];
-  }
-}
-/// The rows from 8 n of a fragment in the layout of LevelSums to floats.
-template <class E>
-__device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragment, unsigned n) {
-  const float2 left = unpack<E>(fragment[2 * n]), right = unpack<E>(fragment[2 * n + 1]);
-  x[0] = left.x, x[1] = left.y, x[2] = right.x, x[3] = right.y;
-}
-
 template <class E, int padded_k>
 struct Block : Gdn2ChannelsInput<E, padded_k> {
   using Input = Gdn2ChannelsInput<E, padded_k>;
@@ -283,19 +254,16 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const int from = static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)),
               sums = static_cast<int>(float_offset(row, 8 * unit));
     const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
-    const auto place_of = [&](int heads, int tensor_head) {
-      return ((static_cast<std::size_t>(chunk.row) + row) * heads + tensor_head) * key_dim + channel;
+    // From the chunk's first row: 32 bits suffice.
+    const auto store = [&](void* tensor, int heads, int tensor_head, int i, const uint4& x) {
+      E* const to = static_cast<E*>(tensor) +
+                    (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
+      *reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit) = x;
     };
-    const std::size_t at_key = place_of(arguments.input.key_heads, key_head),
-                      at_gate = members > 1 ? place_of(arguments.input.gate_heads, head) : at_key;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (rows <= i * step) break;
-      const std::size_t later = static_cast<std::size_t>(i * step) * key_dim;
-      const auto store = [&](void* tensor, std::size_t at, int heads, const uint4& x) {
-        *reinterpret_cast<uint4*>(static_cast<E*>(tensor) + at + later * heads) = x;
-      };
-      store(arguments.db, at_gate, arguments.input.gate_heads, *part<uint4>(from + L::b + i * step * 128));
+      store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
       if (!last) continue;
       const float2 scale = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + row + i * step);
       float2 dot = {0.0f, 0.0f};
@@ -307,9 +275,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
           dot.x += other.x + other.z, dot.y += other.y + other.w;
         }
       }
-      store(arguments.dq, at_key, arguments.input.key_heads,
+      store(arguments.dq, arguments.input.key_heads, key_head, i,
             through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, scale.y, dot.x));
-      store(arguments.dk, at_key, arguments.input.key_heads,
+      store(arguments.dk, arguments.input.key_heads, key_head, i,
             through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, scale.x, dot.y));
     }
   }
@@ -353,19 +321,18 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     for (int r = 0; r < 8; ++r) columns.dg[r].x += tail.x, columns.dg[r].y += tail.y;
     const unsigned channel = first_channel + columns.channel, key_dim = arguments.input.key_dim;
     const int rows = channel < key_dim ? chunk.rows - static_cast<int>(8 * warp) : 0;
-    const std::size_t step = static_cast<std::size_t>(arguments.input.gate_heads) * key_dim,
-                      first =
-                          (static_cast<std::size_t>(chunk.row) + 8 * warp) * step + head * key_dim + channel;
+    const unsigned step = arguments.input.gate_heads * key_dim, own = 8 * warp * step + columns.channel;
+    const std::size_t first = static_cast<std::size_t>(chunk.row) * step + head * key_dim + first_channel;
     if (activations().gate == Gate::log_decay) {
-      float* const to = arguments.dg + first;
+      float* const to = arguments.dg + first + own;
 #pragma unroll
       for (int r = 0; r < 8; ++r) {
         if (r < rows) *reinterpret_cast<float2*>(to + r * step) = columns.dg[r];
       }
       return;
     }
-    const E* const from = static_cast<const E*>(arguments.input.raw_gate) + first;
-    E* const to = static_cast<E*>(arguments.d_raw_gate) + first;
+    const E* const from = static_cast<const E*>(arguments.input.raw_gate) + first + own;
+    E* const to = static_cast<E*>(arguments.d_raw_gate) + first + own;
     std::uint32_t raw[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
@@ -480,13 +447,14 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
       if (threadIdx.x == 0) {
         barrier_init(block.barrier(), 1);
         if (meets) block.expect_dots();
+        fence_async_proxy();
       }
       __syncwarp();
       if (meets) cluster_announce();  // waited for in share_dots
     } else {
       fence_async_proxy();  // the tiles' places are read, and filled again
+      __syncthreads();
     }
-    __syncthreads();
     block.load_tiles();
     block.run(warp);
   }

@@ -100,8 +100,67 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                        {x.x, x.y, x.z, x.w});
     }
   }
-  __device__ float2* decays_at(const Strip& own) const {
-    return part<float2>(L::decays) + strip_rows * own.strip * (L::channels / 2) + own.channel / 2;
+  /// What a thread reads of the gates: four channels of every sixteenth row. Rows and channels that are none read
+  /// something else instead, so that all loads go out together.
+  struct Gates {
+    uint4 x[4];  // floats, or pre-activations in the first half
+  };
+  __device__ bool gate_inside() const {
+    return this->first_channel + 4 * (threadIdx.x % 16) < static_cast<unsigned>(arguments.input.key_dim);
+  }
+  __device__ Gates read_gates() const {
+    const Gdn2Prepare& a = arguments.input;
+    const unsigned step = a.gate_heads * a.key_dim, last = chunk.rows - 1,
+                   channel = gate_inside() ? 4 * (threadIdx.x % 16) : 0u;
+    const std::size_t first =
+        static_cast<std::size_t>(chunk.row) * step + this->head * a.key_dim + this->first_channel;
+    unsigned at[4];
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) at[i] = min(16 * i + threadIdx.x / 16, last) * step + channel;
+    Gates gates;
+    if (activations().gate == Gate::log_decay) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) gates.x[i] = *reinterpret_cast<const uint4*>(a.g + first + at[i]);
+    } else {
+      const E* const from = static_cast<const E*>(a.raw_gate) + first;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint2 x = *reinterpret_cast<const uint2*>(from + at[i]);
+        gates.x[i] = {x.x, x.y, 0u, 0u};
+      }
+    }
+    return gates;
+  }
+  /// To decays; 1 where there is no token or channel.
+  __device__ void store_decays(Gates& gates) const {
+    if (activations().gate != Gate::log_decay) activate(gates);
+    const int rows = gate_inside() ? chunk.rows - static_cast<int>(threadIdx.x / 16) : 0;
+    float4* const to = part<float4>(L::decays) + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto one = [](std::uint32_t x) { return exp2_fast(clamped_log2(__uint_as_float(x))); };
+      const uint4& x = gates.x[i];
+      to[i * L::threads] = 16 * i < rows ? make_float4(one(x.x), one(x.y), one(x.z), one(x.w))
+                                         : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    }
+  }
+  __device__ void activate(Gates& gates) const {
+    const Activations& act = activations();
+    const Rate rate = read_rate(act, this->head);
+    float4 bias = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (act.dt_bias != nullptr && gate_inside())
+      bias =
+          *reinterpret_cast<const float4*>(act.dt_bias + std::int64_t{this->head} * arguments.input.key_dim +
+                                           this->first_channel + 4 * (threadIdx.x % 16));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint4& x = gates.x[i];
+      const float2 left = unpack<E>(x.x), right = unpack<E>(x.y);
+      const auto one = [&](float x) {
+        return __float_as_uint(natural_decay(act.gate, x, rate, act.gate_lower_bound));
+      };
+      x = {one(left.x + bias.x), one(left.y + bias.y), one(right.x + bias.z), one(right.y + bias.w)};
+    }
   }
   /// k, q and b o k of length 1, as normalise makes them, eight channels of two rows a thread.
   template <bool plain>
@@ -184,7 +243,6 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                     part<RowScale>(L::rows),
                     static_cast<int>(strip),
                     static_cast<int>(2 * lane)};
-    float2* const decays = decays_at(own);
     if (member == 0) dependency_wait();
     // All loads before what needs the first of them.
     const Scores scores = read_scores(warp);
@@ -192,23 +250,21 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const float query = norms[0], key = norms[64], undo = arguments.between.undo[image];
     const float2 d_gamma = *reinterpret_cast<const float2*>(arguments.between.d_gamma + image * padded_k +
                                                             this->first_channel + own.channel);
-    float2 half[strip_rows / 2];
-    this->read_decays(half, own, static_cast<int>(8 * second));
+    Gates gates = read_gates();
+    __syncthreads();  // the barriers are made
     if (threadIdx.x < 64) {
       const bool unit = activations().l2_norm;
       part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key,
                                               unit ? 1.0f : 1.0f / query};
     }
-    // Half of a strip's decays to where both of its threads find them.
-#pragma unroll
-    for (unsigned i = 0; i < strip_rows / 2; ++i)
-      decays[(8 * second + i) * (L::channels / 2)] = make_float2(exp2_fast(half[i].x), exp2_fast(half[i].y));
+    store_decays(gates);
     store_scores(scores, warp);
     this->wait_tiles(member);
     __syncthreads();
     float2 decay[strip_rows];
 #pragma unroll
-    for (int i = 0; i < strip_rows; ++i) decay[i] = decays[i * (L::channels / 2)];
+    for (int i = 0; i < strip_rows; ++i)
+      decay[i] = part<float2>(L::decays)[(strip_rows * strip + i) * (L::channels / 2) + lane];
     if (second == 0) this->note_edges(decay, own);
     if (activations().beta == Beta::plain) {
       normalise_rows<true>(Beta::plain);

@@ -121,6 +121,35 @@ struct LevelSums {
   }
 };
 
+/// The unit matrix as operand: 8 x 8 in a register.
+template <class E>
+__device__ __forceinline__ std::uint32_t unit_operand() {
+  const unsigned lane = threadIdx.x % 32;
+  const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
+  return lane / 8 != lane % 4 ? 0u : lane / 4 % 2 == 0 ? one : one << 16;
+}
+/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix. `zero` is not told the compiler, which
+/// would make the operand anew for every product.
+template <class E>
+__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, std::uint32_t unit,
+                                          std::uint32_t zero) {
+  const std::uint32_t units[4] = {unit, zero, zero, unit};
+  float left[4], right[4];
+  multiply_first<E>(left, units, fragment.x, fragment.y);
+  multiply_first<E>(right, units, fragment.z, fragment.w);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    x[4 * n] = left[2 * n], x[4 * n + 1] = left[2 * n + 1];
+    x[4 * n + 2] = right[2 * n], x[4 * n + 3] = right[2 * n + 1];
+  }
+}
+/// The rows from 8 n of a fragment in the layout of LevelSums to floats.
+template <class E>
+__device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragment, unsigned n) {
+  const float2 left = unpack<E>(fragment[2 * n]), right = unpack<E>(fragment[2 * n + 1]);
+  x[0] = left.x, x[1] = left.y, x[2] = right.x, x[3] = right.y;
+}
+
 /// Where a warp's tiles lie, as addresses of the lane's row in load_a_transposed: a tile at its byte offset from
 /// `tiles`, of the own strip and the 16 channels at hand; blocks of dP and dL from `scores`.
 struct LevelGradients {
