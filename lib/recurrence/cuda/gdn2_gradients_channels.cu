@@ -258,7 +258,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const auto store = [&](void* tensor, int heads, int tensor_head, int i, const uint4& x) {
       E* const to = static_cast<E*>(tensor) +
                     (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
-      *reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit) = x;
+      // By the function: an assignment would be split into four stores.
+      __stwb(reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit), x);
     };
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -327,7 +328,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       float* const to = arguments.dg + first + own;
 #pragma unroll
       for (int r = 0; r < 8; ++r) {
-        if (r < rows) *reinterpret_cast<float2*>(to + r * step) = columns.dg[r];
+        if (r < rows) __stwb(reinterpret_cast<float2*>(to + r * step), columns.dg[r]);
       }
       return;
     }

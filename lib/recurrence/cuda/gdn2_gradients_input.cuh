@@ -147,11 +147,12 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   __device__ void activate(Gates& gates) const {
     const Activations& act = activations();
     const Rate rate = read_rate(act, this->head);
-    float4 bias = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (act.dt_bias != nullptr && gate_inside())
-      bias =
-          *reinterpret_cast<const float4*>(act.dt_bias + std::int64_t{this->head} * arguments.input.key_dim +
-                                           this->first_channel + 4 * (threadIdx.x % 16));
+    float2 bias[2] = {};
+    if (act.dt_bias != nullptr && gate_inside()) {
+      const auto* const from = reinterpret_cast<const float2*>(
+          act.dt_bias + std::int64_t{this->head} * arguments.input.key_dim + this->first_channel);
+      bias[0] = from[2 * (threadIdx.x % 16)], bias[1] = from[2 * (threadIdx.x % 16) + 1];
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint4& x = gates.x[i];
@@ -159,7 +160,8 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       const auto one = [&](float x) {
         return __float_as_uint(natural_decay(act.gate, x, rate, act.gate_lower_bound));
       };
-      x = {one(left.x + bias.x), one(left.y + bias.y), one(right.x + bias.z), one(right.y + bias.w)};
+      x = {one(left.x + bias[0].x), one(left.y + bias[0].y), one(right.x + bias[1].x),
+           one(right.y + bias[1].y)};
     }
   }
   /// k, q and b o k of length 1, as normalise makes them, eight channels of two rows a thread.
