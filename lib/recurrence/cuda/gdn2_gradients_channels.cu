@@ -4,10 +4,34 @@
 #include "recurrence/cuda/gdn2_gradients_input.cuh"
 #include "recurrence/cuda/gdn2_gradients_levels.cuh"
 #include "recurrence/cuda/launch.hpp"
-#include "recurrence/cuda/movement.cuh"
 
 namespace deltaport::recurrence::cuda {
 namespace {
+
+/// Lets the other blocks of the cluster know that this one has begun and its barriers are made.
+__device__ __forceinline__ void cluster_announce() {
+#if defined(DELTAPORT_BULK_COPY)
+  asm volatile(
+      "fence.mbarrier_init.release.cluster;\n"
+      "barrier.cluster.arrive.relaxed.aligned;" ::
+          : "memory");
+#endif
+}
+/// To the place in block `rank` that lies where `own` does here; completes on that block's barrier. No fence is needed.
+__device__ __forceinline__ void cluster_send(std::uint32_t own, float x, const std::uint64_t* barrier,
+                                             std::uint32_t rank) {
+#if defined(DELTAPORT_BULK_COPY)
+  asm volatile(
+      "{ .reg .b32 to, at;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 at, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %1, [at]; }" ::"r"(own),
+      "r"(__float_as_uint(x)), "r"(shared_address(barrier)), "r"(rank)
+      : "memory");
+#elif defined(__CUDA_ARCH__)
+  __trap();  // no clusters: see device_runs_kernels
+#endif
+}
 
 template <class E, int padded_k>
 struct Block : Gdn2ChannelsInput<E, padded_k> {
@@ -23,223 +47,330 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     return Input::template part<T>(offset);
   }
 
-  __device__ uint4 fragment(const void* of, const GradientStrip& own, int s) const {
-    const char* const from = static_cast<const char*>(of) + image * padded_k * 128;
-    return reinterpret_cast<const uint4*>(
-        from)[(own.strip * steps + first_channel / 16 + s) * 32 + threadIdx.x % 32];
+  /// Where a lane is at work: rows 2 (lane % 4) + {0, 1} and 8 more of the warp's strip, channels lane / 4 and 8 more of
+  /// the 16 at hand.
+  struct Place {
+    unsigned strip, first_row, channel;
+    std::uint32_t tiles;    // see LevelGradients
+    std::uint32_t sums[2];  // see float_offset: of the first 8 channels and of the others
+    std::size_t far;        // byte offset in the first kernel's fragments
+  };
+  __device__ Place place(unsigned warp) const {
+    const unsigned lane = threadIdx.x % 32, strip = warp / L::parts,
+                   first = gradient_channels * (warp % L::parts), row = strip_rows * strip + 2 * (lane % 4);
+    return {strip,
+            row,
+            first + lane / 4,
+            address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
+            {address(0) + float_offset(row, first + lane / 4),
+             address(0) + float_offset(row, first + lane / 4 + 8)},
+            static_cast<std::size_t>(image) * (padded_k * 128) +
+                (strip * steps + first_channel / 16 + first / 16) * 512 + 16 * lane};
   }
+  /// For the next 16 channels.
+  __device__ static void advance(Place& at) {
+    at.channel += 16, at.tiles ^= 32, at.sums[0] ^= 32, at.sums[1] ^= 32, at.far += 512;
+  }
+  /// Four floats to rows first_row and the next, channels channel and channel + 8; `n`: from 8 rows later.
+  __device__ static void store_floats(const Place& at, int tiles, unsigned n, const float* x) {
+#pragma unroll
+    for (unsigned j = 0; j < 4; ++j)
+      store_shared(at.sums[j / 2] + tiles + n * 1024 + j % 2 * 128, __float_as_uint(x[j]));
+  }
+
   /// What the first kernel leaves for 16 channels; loaded ahead of its use.
   struct Far {
     uint4 d_query, d_erase, d_restored;
   };
-  __device__ Far load_far(int g, const GradientStrip& own) const {
-    const int s = (own.first + 16 * g) / 16;
-    return {fragment(arguments.between.d_query, own, s), fragment(arguments.between.d_erase, own, s),
-            fragment(arguments.between.d_restored, own, s)};
+  __device__ Far load_far(std::size_t at) const {
+    const auto fragment = [&](const void* of) {
+      return *reinterpret_cast<const uint4*>(static_cast<const char*>(of) + at);
+    };
+    const Gdn2Between& between = arguments.between;
+    return {fragment(between.d_query), fragment(between.d_erase), fragment(between.d_restored)};
   }
-  /// Sums over the lanes that share columns.
-  __device__ static float sum_rows(float x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 4);
-    x += __shfl_xor_sync(0xffffffffu, x, 8);
-    return x + __shfl_xor_sync(0xffffffffu, x, 16);
-  }
-  /// The first part of the end, for 16 channels from 16 g of the warp's: u, t and m become dq, dG and dk (before
-  /// the norm), summed from the last row of the strip; db goes to its tile.
-  __device__ void combine(LevelSums& sums, int g, const Far& far, const GradientStrip& own, float undo,
-                          float (&dot_q)[2], float (&dot_k)[2]) const {
-    const int lane = threadIdx.x % 32, channel = own.first + 16 * g, row = strip_rows * own.strip;
-    const uint4 &d_query = far.d_query, &d_erase = far.d_erase, &d_restored = far.d_restored;
-    const std::uint32_t d_queries[4] = {d_query.x, d_query.y, d_query.z, d_query.w},
-                        d_erases[4] = {d_erase.x, d_erase.y, d_erase.z, d_erase.w},
-                        d_restoreds[4] = {d_restored.x, d_restored.y, d_restored.z, d_restored.w};
-    Fragment q, k, erase, b, past, rest;
-    load_a(q, address(L::q), row, channel);
-    load_a(k, address(L::k), row, channel);
-    load_a(erase, address(L::erase), row, channel);
-    load_a(b, address(L::b), row, channel);
-    load_a(past, address(L::past), row, channel);
-    load_a(rest, address(L::rest), row, channel);
-    // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
-    // decays. So it leaves out products of a row with itself, and what the last row gives the state.
-    float query_factor[2], key_factor[2], far_factor[2], diagonal[2];
+  /// Sums of q dq and k dk of a lane's rows, 2 n + e.
+  struct Dots {
+    float q[4], k[4];
+  };
+
+  /// Everything of 16 channels but what needs other channels or strips: sums.u becomes dq and sums.m dk, both before the
+  /// norm; db goes to its tile, dG to its place.
+  __device__ void gradients(const Place& at, float undo, Dots& dots) const {
+    LevelSums sums;
+    const LevelGradients levels{at.tiles, address(L::scores), at.strip, sums};
+    Fragment k, q, erase;
+    levels.load(k, L::k);
+    levels.load(q, L::q);
+    levels.load(erase, L::erase);
+    levels.inside(k, q, erase, L::levels);
+    const Far far = load_far(at.far);
+    levels.template join<1>(at.strip % 2 == 1, at.strip ^ 1, L::k, L::q, L::erase, L::near);
+    levels.template join<2>(at.strip >= 2, at.strip >= 2 ? 0 : 2, L::k, L::q, L::erase, L::far);
+
+    Fragment b, past, rest, odd;
+    levels.load(b, L::b);
+    levels.load(past, L::past);
+    levels.load(rest, L::rest);
+    levels.load(odd, L::levels + 3 * L::tile);
+    const std::uint32_t unit = unit_operand<E>(), zero = chunk.rows >> 16;
+    float far_q[8], far_b[8], far_k[8];
+    transpose<E>(far_q, far.d_query, unit, zero);
+    transpose<E>(far_b, far.d_erase, unit, zero);
+    transpose<E>(far_k, far.d_restored, unit, zero);
+    const unsigned x = threadIdx.x % 4;
+    const unsigned scores = L::scores + score_block(0, at.strip, at.strip) + score_element(2 * x + 1, 2 * x);
+    float through[2] = {};  // sums of k m' over the rows, of the lane's channels
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const int i = row + lane / 4 + 8 * n;
-      const RowScale& scale = part<RowScale>(L::rows)[i];
-      query_factor[n] = activations().scale * scale.query_back, key_factor[n] = scale.key_back;
-      far_factor[n] = i == chunk.rows - 1 ? 0.0f : 1.0f;
-      diagonal[n] = undo * __half2float(*part<Half>(L::scores + score_offset(i, i)));
-    }
-    float through[4] = {};  // sums of k m' over the rows, of the lane's columns
+    for (unsigned n = 0; n < 2; ++n) {
+      float *const u = sums.u + 4 * n, *const t = sums.t + 4 * n, *const m = sums.m + 4 * n;
+      float key[4], query[4], product[4], before[4], after[4];
+      unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
+      unpack_rows<Half>(product, erase, n);
+      unpack_rows<Bf16>(before, past, n), unpack_rows<Bf16>(after, rest, n);
+      // Span 1: the odd rows against the even ones.
+      const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
+      const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
+                  l = __half2float(*reinterpret_cast<const Half*>(pair + score_bytes));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 8 * g + 2 * i, n = i % 2, c = i / 2 * 2;
-      const float2 query = unpack<Half>(q[i]), key = unpack<Half>(k[i]), product = unpack<Half>(erase[i]);
-      const float2 before = unpack<Bf16>(past[i]), after = unpack<Bf16>(rest[i]), raw = unpack<E>(b[i]);
-      float2 gate = raw, slope = {1.0f, 1.0f};
+      for (unsigned j = 0; j < 4; j += 2) {
+        const float decay = unpack<Half>(odd[2 * n + j / 2]).x, even = decay * key[j];
+        u[j + 1] += p * even;
+        t[j + 1] += l * even;
+        m[j] += decay * (p * query[j + 1] + l * product[j + 1]);
+      }
+      // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
+      // decays. So it leaves out products of a row with itself, and what the last row gives the state.
+      float d_product[4];
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        const RowFactors& factor = part<RowFactors>(L::factors)[at.first_row + 8 * n + j % 2];
+        const float d_query = undo * u[j] + factor.query * (before[j] * far_q[4 * n + j]);
+        d_product[j] = undo * t[j] + factor.key * (before[j] * far_b[4 * n + j]);
+        const float last = after[j] * far_k[4 * n + j], decayed = factor.decayed * last,
+                    near = undo * m[j] + decayed;
+        t[j] = query[j] * d_query + product[j] * d_product[j] - key[j] * near;
+        through[j / 2] += key[j] * decayed;
+        u[j] = d_query + factor.diagonal * key[j];
+        m[j] = near + (factor.key - factor.decayed) * last + factor.diagonal * query[j];
+      }
+      float gate[4], d_b[4];
+      unpack_rows<E>(gate, b, n);
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) d_b[j] = d_product[j] * key[j];
       if (activations().beta != Beta::plain) {
-        const float2 s = {sigmoid_fast(raw.x), sigmoid_fast(raw.y)};
-        gate = s * (activations().beta == Beta::sigmoid ? 1.0f : 2.0f);
-        slope = gate * make_float2(1.0f - s.x, 1.0f - s.y);
-      }
-      const float2 far_q = unpack<E>(d_queries[i]), far_b = unpack<E>(d_erases[i]),
-                   far_k = unpack<E>(d_restoreds[i]);
-      const auto one = [&](int e, float query, float key, float product, float before, float after,
-                           float gate, float slope, float far_q, float far_b, float far_k) {
-        const float d_q = undo * sums.u[j + e] + query_factor[n] * before * far_q;
-        const float d_product = undo * sums.t[j + e] + key_factor[n] * before * far_b;
-        const float near = undo * sums.m[j + e], far = key_factor[n] * after * far_k;
-        const float decayed = far_factor[n] * far;
-        sums.u[j + e] = d_q + diagonal[n] * key;
-        sums.m[j + e] = d_product * gate + near + far + diagonal[n] * query;
-        sums.t[j + e] = query * d_q + product * d_product - key * (near + decayed);
-        through[c + e] += key * decayed;
-        return d_product * key * slope;
-      };
-      const float d_b[2] = {
-          one(0, query.x, key.x, product.x, before.x, after.x, gate.x, slope.x, far_q.x, far_b.x, far_k.x),
-          one(1, query.y, key.y, product.y, before.y, after.y, gate.y, slope.y, far_q.y, far_b.y, far_k.y)};
-      b[i] = pack<E>(d_b[0], d_b[1]);
-    }
-    store_a(address(L::b), row, channel, b);
-    if (members > 1) exchange(sums, g, own);
+        const float factor = activations().beta == Beta::sigmoid ? 1.0f : 2.0f;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 8 * g + 2 * i;
-      const float2 query = unpack<Half>(q[i]), key = unpack<Half>(k[i]);
-      dot_q[i % 2] += query.x * sums.u[j] + query.y * sums.u[j + 1];
-      dot_k[i % 2] += key.x * sums.m[j] + key.y * sums.m[j + 1];
-    }
-    // Suffix sums of dG over the strip's rows.
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int j = 8 * g + 4 * (c / 2) + c % 2;
-      float &first = sums.t[j], &second = sums.t[j + 2];
-#pragma unroll
-      for (int step = 1; step < 8; step *= 2) {
-        const float x = __shfl_down_sync(0xffffffffu, first, 4 * step),
-                    y = __shfl_down_sync(0xffffffffu, second, 4 * step);
-        if (lane / 4 + step < 8) first += x, second += y;
+        for (unsigned j = 0; j < 4; ++j) {
+          const float s = sigmoid_fast(gate[j]);
+          gate[j] = factor * s, d_b[j] *= gate[j] * (1.0f - s);
+        }
       }
-      first += __shfl_sync(0xffffffffu, second, lane % 4);
-      through[c] = sum_rows(through[c]);
-      if (lane < 4) {
-        const int at = own.strip * L::channels + channel + 8 * (c / 2) + 2 * lane + c % 2;
-        part<float>(L::row_sums)[at] = first;
-        part<float>(L::decay_sums)[at] = through[c];
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) m[j] += d_product[j] * gate[j];
+      b[2 * n] = pack<E>(d_b[0], d_b[1]), b[2 * n + 1] = pack<E>(d_b[2], d_b[3]);
+      if (members > 1) exchange(u, m, n, at);
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        dots.q[2 * n + j % 2] += query[j] * u[j];
+        dots.k[2 * n + j % 2] += key[j] * m[j];
       }
+      store_floats(at, L::past, n, t);
+      store_floats(at, L::d_query, n, u);
+      store_floats(at, L::d_key, n, m);
     }
+    store_matrices_transposed(at.tiles + L::b, b);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      through[c] += __shfl_xor_sync(0xffffffffu, through[c], 1);
+      through[c] += __shfl_xor_sync(0xffffffffu, through[c], 2);
+    }
+    if (x < 2)
+      part<float>(L::decay_sums)[at.strip * L::channels + at.channel + 8 * x] =
+          x == 0 ? through[0] : through[1];
   }
-  /// Adds the sums of the gate heads before, which this thread has left; leaves them for the next.
-  __device__ void exchange(LevelSums& sums, int g, const GradientStrip& own) const {
-    float4* const at =
+  /// Adds the sums of the gate heads before, which this thread has left, to the rows from 8 n; leaves them for the next.
+  __device__ void exchange(float* u, float* m, unsigned n, const Place& at) const {
+    const unsigned g = at.channel % gradient_channels / 16;
+    float4* const to =
         reinterpret_cast<float4*>(arguments.sums) +
-        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g) *
+        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g +
+         n) *
             threads +
         threadIdx.x;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      float4 &left = at[n * threads], &right = at[(2 + n) * threads];
-      float *const u = sums.u + 8 * g + 4 * n, *const m = sums.m + 8 * g + 4 * n;
-      if (member > 0) {
-        const float4 x = left, y = right;
-        u[0] += x.x, u[1] += x.y, u[2] += x.z, u[3] += x.w;
-        m[0] += y.x, m[1] += y.y, m[2] += y.z, m[3] += y.w;
-      }
-      if (member + 1 < members) {
-        left = make_float4(u[0], u[1], u[2], u[3]);
-        right = make_float4(m[0], m[1], m[2], m[3]);
-      }
+    float4 &left = to[0], &right = to[2 * threads];
+    if (member > 0) {
+      const float4 x = left, y = right;
+      u[0] += x.x, u[1] += x.y, u[2] += x.z, u[3] += x.w;
+      m[0] += y.x, m[1] += y.y, m[2] += y.z, m[3] += y.w;
+    }
+    if (member + 1 < members) {
+      left = make_float4(u[0], u[1], u[2], u[3]);
+      right = make_float4(m[0], m[1], m[2], m[3]);
     }
   }
-  /// Through the norm to the places of q and k.
-  __device__ void write_rows(const LevelSums& sums, int g, const GradientStrip& own) const {
-    const int channel = own.first + 16 * g, row = strip_rows * own.strip;
-    Fragment q, k;
-    load_a(q, address(L::q), row, channel);
-    load_a(k, address(L::k), row, channel);
+  /// By one thread.
+  __device__ void expect_dots() const {
+    barrier_init(this->barrier() + 1, 1);
+#if defined(DELTAPORT_BULK_COPY)
+    barrier_arrive_expect(this->barrier() + 1, threads * 4);
+#endif
+  }
+  /// Over the warp's channels; each lane is left with one sum, which it gives to both blocks.
+  __device__ void share_dots(const Dots& dots, unsigned warp, const Place& at) const {
+    const unsigned lane = threadIdx.x % 32;
+    const auto halve = [&](float a, float b, unsigned bit) {
+      const bool second = (lane & bit) != 0;
+      return (second ? b : a) + __shfl_xor_sync(0xffffffffu, second ? a : b, bit);
+    };
+    float x[4];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const int i = row + threadIdx.x % 32 / 4 + 8 * n;
-      const RowScale& scale = part<RowScale>(L::rows)[i];
+    for (int i = 0; i < 4; ++i) x[i] = halve(dots.q[i], dots.k[i], 16);
+    const float sum = halve(halve(x[0], x[2], 8), halve(x[1], x[3], 8), 4);
+    const unsigned row = at.first_row + (lane & 8) + lane / 4 % 2;
+    const int offset = static_cast<int>(16 * row + 8 * (warp % L::parts) + 4 * (lane / 16));
+    *part<float>(L::dots + offset) = sum;
+    if constexpr (blocks > 1) {
+      cluster_wait();  // the other block has begun
+      cluster_send(address(L::other_dots + offset), sum, this->barrier() + 1, cluster_rank() ^ 1);
+    }
+  }
+  /// Sums of 8 channels through the norm; `x`: the row's part that they belong to.
+  __device__ uint4 through_norm(int sums, int x, float scale, float dot) const {
+    const float4 first = *part<float4>(sums), second = *part<float4>(sums ^ 16);
+    const uint4 row = *part<uint4>(x);
+    const auto one = [&](float low, float high, std::uint32_t x) {
+      const float2 part = unpack<Half>(x);
+      return pack<E>(scale * (low - dot * part.x), scale * (high - dot * part.y));
+    };
+    return {one(first.x, first.y, row.x), one(first.z, first.w, row.y), one(second.x, second.y, row.z),
+            one(second.z, second.w, row.w)};
+  }
+  /// dq and dk, where `last`, and db: 8 channels of two rows a thread.
+  __device__ void write_rows(bool last, bool norm) const {
+    constexpr int step = threads / 8;
+    const unsigned row = threadIdx.x / 8, unit = threadIdx.x % 8, key_dim = arguments.input.key_dim,
+                   channel = first_channel + 8 * unit;
+    const int from = static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)),
+              sums = static_cast<int>(float_offset(row, 8 * unit));
+    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
+    // From the chunk's first row: 32 bits suffice.
+    const auto store = [&](void* tensor, int heads, int tensor_head, int i, const uint4& x) {
+      E* const to = static_cast<E*>(tensor) +
+                    (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
+      // By the function: an assignment would be split into four stores.
+      __stwb(reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit), x);
+    };
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (rows <= i * step) break;
+      store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
+      if (!last) continue;
+      const float2 scale = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + row + i * step);
       float2 dot = {0.0f, 0.0f};
-      if (activations().l2_norm) {
-#pragma unroll
-        for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-          for (int part_ = 0; part_ < L::parts; ++part_) {
-            const float2 x = cluster_read<blocks>(part<float2>(L::dots) + part_ * 64 + i, block);
-            dot.x += x.x, dot.y += x.y;
-          }
+      if (norm) {
+        const float4 own = part<float4>(L::dots)[row + i * step];
+        dot = {own.x + own.z, own.y + own.w};
+        if constexpr (blocks > 1) {
+          const float4 other = part<float4>(L::other_dots)[row + i * step];
+          dot.x += other.x + other.z, dot.y += other.y + other.w;
         }
       }
-#pragma unroll
-      for (int s = n; s < 4; s += 2) {
-        const int j = 8 * g + 2 * s;
-        const float2 query = unpack<Half>(q[s]), key = unpack<Half>(k[s]);
-        q[s] = pack<E>(scale.query * (sums.u[j] - dot.x * query.x),
-                       scale.query * (sums.u[j + 1] - dot.x * query.y));
-        k[s] = pack<E>(scale.key * (sums.m[j] - dot.y * key.x), scale.key * (sums.m[j + 1] - dot.y * key.y));
-      }
+      store(arguments.dq, arguments.input.key_heads, key_head, i,
+            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, scale.y, dot.x));
+      store(arguments.dk, arguments.input.key_heads, key_head, i,
+            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, scale.x, dot.y));
     }
-    store_a(address(L::q), row, channel, q);
-    store_a(address(L::k), row, channel, k);
   }
-  /// The gate's gradient: adds what lies behind the strip and the chunk; then out, or through the activation.
-  __device__ void write_gates(LevelSums& sums, int g, const GradientStrip& own, const Rate& rate,
-                              float& d_rate) const {
-    const int lane = threadIdx.x % 32, row = strip_rows * own.strip;
-    Fragment out;
+
+  /// The end of the gates: a thread has 8 rows of two channels.
+  struct Columns {
+    unsigned channel;
+    float2 dg[8];  // sums of dG from a row to the last of the 8
+  };
+  __device__ Columns sum_columns(unsigned warp) const {
+    const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
+    Columns columns;
+    columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
+    const unsigned from = L::past + float_offset(8 * warp, columns.channel);
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const int channel = own.first + 16 * g + 8 * block + 2 * (lane % 4), place = first_channel + channel;
-      float2 tail = *reinterpret_cast<const float2*>(part<float>(L::through_gamma) + channel);
+    for (unsigned r = 0; r < 8; ++r)
+      columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
 #pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        const float2 through =
-            *reinterpret_cast<const float2*>(part<float>(L::decay_sums) + s * L::channels + channel);
-        tail.x += through.x, tail.y += through.y;
-      }
-      for (int s = own.strip + 1; s < 4; ++s) {
-        const float2 later =
-            *reinterpret_cast<const float2*>(part<float>(L::row_sums) + s * L::channels + channel);
-        tail.x += later.x, tail.y += later.y;
-      }
-      float2 bias = {0.0f, 0.0f};
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const int i = row + lane / 4 + 8 * n, j = 8 * g + 4 * block + 2 * n;
-        const float2 dg = {sums.t[j] + tail.x, sums.t[j + 1] + tail.y};
-        const bool inside = i < chunk.rows && place < arguments.input.key_dim;
-        const std::int64_t at =
-            ((chunk.row + i) * arguments.input.gate_heads + head) * arguments.input.key_dim + place;
-        if (activations().gate == Gate::log_decay) {
-          if (inside) *reinterpret_cast<float2*>(arguments.dg + at) = dg;
-          continue;
-        }
-        float2 d_raw = {0.0f, 0.0f};
-        if (inside) {
-          float2 x = unpack<E>(
-              *reinterpret_cast<const std::uint32_t*>(static_cast<const E*>(arguments.input.raw_gate) + at));
-          if (activations().dt_bias != nullptr) {
-            const float2 more = *reinterpret_cast<const float2*>(
-                activations().dt_bias + std::int64_t{head} * arguments.input.key_dim + place);
-            x.x += more.x, x.y += more.y;
-          }
-          d_raw.x = through_gate(x.x, dg.x, rate, d_rate);
-          d_raw.y = through_gate(x.y, dg.y, rate, d_rate);
-        }
-        out[2 * block + n] = pack<E>(d_raw.x, d_raw.y);
-        bias.x += d_raw.x, bias.y += d_raw.y;
-      }
-      if (arguments.bias_partials != nullptr) {
-        bias.x = sum_rows(bias.x), bias.y = sum_rows(bias.y);
-        if (lane < 4)
-          *reinterpret_cast<float2*>(part<float>(L::bias_sums) + own.strip * L::channels + channel) = bias;
-      }
+    for (int r = 6; r >= 0; --r) {
+      columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
     }
-    if (activations().gate != Gate::log_decay) {
-      store_a(address(L::erase), row, own.first + 16 * g, out);
+    *reinterpret_cast<float2*>(part<float>(L::row_sums) + warp * L::channels + columns.channel) =
+        columns.dg[0];
+    return columns;
+  }
+  /// Adds what lies behind the rows and the chunk; then out, or through the activation.
+  __device__ void write_gates(Columns& columns, unsigned warp) const {
+    const auto add = [&](float2& sum, const float* from) {
+      const float2 x = *reinterpret_cast<const float2*>(from + columns.channel);
+      sum.x += x.x, sum.y += x.y;
+    };
+    float2 tail = {0.0f, 0.0f};
+    add(tail, part<float>(L::through_gamma));
+#pragma unroll
+    for (int s = 0; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
+#pragma unroll
+    for (unsigned later = 7; later > 0; --later) {
+      if (later > warp) add(tail, part<float>(L::row_sums) + later * L::channels);
+    }
+#pragma unroll
+    for (int r = 0; r < 8; ++r) columns.dg[r].x += tail.x, columns.dg[r].y += tail.y;
+    const unsigned channel = first_channel + columns.channel, key_dim = arguments.input.key_dim;
+    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(8 * warp) : 0;
+    const unsigned step = arguments.input.gate_heads * key_dim, own = 8 * warp * step + columns.channel;
+    const std::size_t first = static_cast<std::size_t>(chunk.row) * step + head * key_dim + first_channel;
+    if (activations().gate == Gate::log_decay) {
+      float* const to = arguments.dg + first + own;
+#pragma unroll
+      for (int r = 0; r < 8; ++r) {
+        if (r < rows) __stwb(reinterpret_cast<float2*>(to + r * step), columns.dg[r]);
+      }
+      return;
+    }
+    const E* const from = static_cast<const E*>(arguments.input.raw_gate) + first + own;
+    E* const to = static_cast<E*>(arguments.d_raw_gate) + first + own;
+    std::uint32_t raw[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      raw[r] = r < rows ? *reinterpret_cast<const std::uint32_t*>(from + r * step) : 0u;
+    }
+    const Rate rate = read_rate(activations(), head);
+    float2 bias = {0.0f, 0.0f}, d_bias = {0.0f, 0.0f};
+    if (activations().dt_bias != nullptr && rows > 0)
+      bias = *reinterpret_cast<const float2*>(activations().dt_bias + head * key_dim + channel);
+    float d_rate = 0.0f;
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      if (r >= rows) continue;
+      const float2 x = unpack<E>(raw[r]);
+      const float2 d_raw = {through_gate(x.x + bias.x, columns.dg[r].x, rate, d_rate),
+                            through_gate(x.y + bias.y, columns.dg[r].y, rate, d_rate)};
+      *reinterpret_cast<std::uint32_t*>(to + r * step) = pack<E>(d_raw.x, d_raw.y);
+      d_bias.x += d_raw.x, d_bias.y += d_raw.y;
+    }
+    *reinterpret_cast<float2*>(part<float>(L::bias_sums) + warp * L::channels + columns.channel) = d_bias;
+    d_rate = sum_warp(d_rate);
+    if (threadIdx.x % 32 == 0) part<float>(L::rates)[warp] = d_rate;
+    __syncthreads();
+    write_partials();
+  }
+  __device__ void write_partials() const {
+    if (arguments.rate_partials != nullptr && threadIdx.x == 0) {
+      float sum = 0.0f;
+      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::rates)[w];
+      arguments.rate_partials[image * blocks + first_channel / L::channels] = sum;
+    }
+    const int channel = first_channel + threadIdx.x;
+    if (arguments.bias_partials != nullptr && threadIdx.x < L::channels &&
+        channel < arguments.input.key_dim) {
+      float sum = 0.0f;
+      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::bias_sums)[w * L::channels + threadIdx.x];
+      arguments.bias_partials[image * arguments.input.key_dim + channel] = sum;
     }
   }
   /// Gradient of a pre-activation (with its bias) x; adds to that of A_log. A gate that forgets all has none: what
@@ -258,120 +389,73 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     return d_raw;
   }
 
-  /// Rows of a tile to a tensor, by all threads.
-  __device__ void store_tile(int tile, void* tensor, int heads, int tensor_head) const {
-    const TensorTiles to{tensor, heads, arguments.input.key_dim};
-    to.store<L::channels, threads>(address(tile), chunk.row, chunk.rows, tensor_head, first_channel,
-                                   threadIdx.x);
-  }
-
-  __device__ void run(int warp) const {
-    const int lane = threadIdx.x % 32, part_ = warp % L::parts;
-    this->begin(warp);
-    const GradientStrip own{
-        memory, L::k, L::q, L::erase, L::scores, warp / L::parts, gradient_channels * part_};
-    const float undo = arguments.between.undo[image];  // here, so that nothing waits for it
-    LevelSums sums;
-#pragma unroll
-    for (int j = 0; j < LevelSums::n; ++j) sums.u[j] = sums.t[j] = sums.m[j] = 0.0f;
-    const LevelGradients levels{own, sums};
-    levels.inside(Input::level_tile(own.strip));
-    levels.join<1>(own.strip % 2 == 1, own.strip ^ 1, L::near);
-    levels.join<2>(own.strip >= 2, own.strip >= 2 ? 0 : 2, L::far);
-    Far far = load_far(0, own);
-    __syncthreads();  // the places of db, dq and dk are no operands any more
-
-    float dot_q[2] = {}, dot_k[2] = {};
-#pragma unroll
-    for (int g = 0; g < gradient_groups; ++g) {
-      const Far next = g + 1 < gradient_groups ? load_far(g + 1, own) : far;
-      combine(sums, g, far, own, undo, dot_q, dot_k);
-      far = next;
+  __device__ void run(unsigned warp) const {
+    const float undo = this->begin(warp);
+    Place at = place(warp);
+    Dots dots = {};
+#pragma unroll 1  // the code stays in the instruction cache
+    for (unsigned g = 0; g < gradient_groups; ++g) {
+      if (g > 0) advance(at);
+      gradients(at, undo, dots);
     }
-    sum_quads(dot_q), sum_quads(dot_k);
-    if (lane % 4 == 0) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-        part<float2>(L::dots)[part_ * 64 + strip_rows * own.strip + lane / 4 + 8 * n] =
-            make_float2(dot_q[n], dot_k[n]);
-    }
-    const bool last = member + 1 == members;
-    meet(last);
-    const Rate rate = read_rate(activations(), head);
-    float d_rate = 0.0f;
-#pragma unroll
-    for (int g = 0; g < gradient_groups; ++g) {
-      if (last) write_rows(sums, g, own);
-      write_gates(sums, g, own, rate, d_rate);
-    }
-    d_rate = sum_warp(d_rate);
-    if (lane == 0) part<float>(L::rates)[warp] = d_rate;
-    if constexpr (blocks > 1) {
-      if (last) cluster_arrive();  // the other block's sums are read
-    }
+    const bool last = member + 1 == members, norm = last && activations().l2_norm;
+    if (norm) share_dots(dots, warp, at);
     __syncthreads();
-    finish(last);
-    if constexpr (blocks > 1) {
-      if (last) cluster_wait();  // or it might read what is gone
-    }
-  }
-  /// The sums over channels are there: of all channels, where they are needed.
-  __device__ void meet(bool last) const {
-    if constexpr (blocks > 1) {
-      if (last) {
-        cluster_arrive();
-        cluster_wait();
-        return;
-      }
-    }
+    Columns columns = sum_columns(warp);
+    if (blocks > 1 && norm) barrier_wait(this->barrier() + 1, 0);
+    write_rows(last, norm);
     __syncthreads();
-  }
-  __device__ void finish(bool last) const {
-    if (last) {
-      store_tile(L::q, arguments.dq, arguments.input.key_heads, key_head);
-      store_tile(L::k, arguments.dk, arguments.input.key_heads, key_head);
-    }
-    store_tile(L::b, arguments.db, arguments.input.gate_heads, head);
-    if (activations().gate == Gate::log_decay) return;
-    store_tile(L::erase, arguments.d_raw_gate, arguments.input.gate_heads, head);
-    if (arguments.rate_partials != nullptr && threadIdx.x == 0) {
-      float sum = 0.0f;
-      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::rates)[w];
-      arguments.rate_partials[image * blocks + first_channel / L::channels] = sum;
-    }
-    const int channel = first_channel + threadIdx.x;
-    if (arguments.bias_partials != nullptr && threadIdx.x < L::channels &&
-        channel < arguments.input.key_dim) {
-      const float* const from = part<float>(L::bias_sums) + threadIdx.x;
-      arguments.bias_partials[image * arguments.input.key_dim + channel] =
-          from[0] + from[L::channels] + from[2 * L::channels] + from[3 * L::channels];
-    }
+    write_gates(columns, warp);
   }
 };
+
+/// The chunk of place i of the order in time, backwards: Chunks::in_time and at, with one division of small numbers.
+__device__ __forceinline__ Chunk chunk_at(const Chunks& chunks, std::uint32_t i, std::int64_t& slot) {
+  if (chunks.cu_seqlens != nullptr) {
+    slot = chunks.slots() - 1 - i;
+    return chunks.table[slot];
+  }
+  const auto count = static_cast<std::uint32_t>(chunks.sequences), before = i / count,
+             sequence = i - before * count;
+  const std::uint32_t own = chunks.chunks_per_sequence - 1 - before;
+  slot = static_cast<std::int64_t>(std::uint64_t{sequence} * chunks.chunks_per_sequence + own);
+  const std::int64_t first = std::int64_t{chunk_rows} * own, left = chunks.tokens - first;
+  return {sequence * chunks.tokens + first, static_cast<int>(left < chunk_rows ? left : chunk_rows)};
+}
 
 template <class E, int padded_k>
 __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
   using B = Block<E, padded_k>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::uint32_t item = blockIdx.x / B::blocks;
-  const std::int64_t slot = a.input.chunks.in_time(item / a.input.key_heads, true);
-  const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
-  const int key_head = item % a.input.key_heads, members = a.input.gate_heads / a.input.key_heads;
-  const Chunk chunk = a.input.chunks.at(slot);
+  const std::uint32_t item = blockIdx.x / B::blocks, key_heads = a.input.key_heads, place = item / key_heads;
+  std::int64_t slot;
+  const Chunk chunk = chunk_at(a.input.chunks, place, slot);
   if (chunk.rows == 0) return;
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
+  const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
+  const int key_head = static_cast<int>(item - place * key_heads);
+  const int members = a.input.gate_heads == a.input.key_heads
+                          ? 1
+                          : static_cast<int>(std::uint32_t(a.input.gate_heads) / key_heads);
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   for (int member = 0; member < members; ++member) {
     const int head = key_head * members + member;
     const std::int64_t image = slot * a.input.gate_heads + head;
     const B block{
         {{a.input, maps, memory, chunk, head, key_head, image, first_channel}, a, member, members, slot}};
     if (member == 0) {
-      if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
+      const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
+      if (threadIdx.x == 0) {
+        barrier_init(block.barrier(), 1);
+        if (meets) block.expect_dots();
+        fence_async_proxy();
+      }
+      __syncwarp();
+      if (meets) cluster_announce();  // waited for in share_dots
     } else {
       fence_async_proxy();  // the tiles' places are read, and filled again
+      __syncthreads();
     }
-    __syncthreads();
     block.load_tiles();
     block.run(warp);
   }
