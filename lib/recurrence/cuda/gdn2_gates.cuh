@@ -22,10 +22,6 @@ __device__ __forceinline__ float softplus_fast(float x) {
   const float log1p = t < 0x1p-8f ? t - 0.5f * t * t : __logf(1.0f + t);
   return fmaxf(x, 0.0f) + log1p;  // NaN comes through log1p
 }
-/// log2 of the decay, clamped; NaN stays NaN: a fault in the input must show.
-__device__ __forceinline__ float clamped_log2(float natural) {
-  return (natural < lowest_log_decay ? lowest_log_decay : natural) * log2_e;
-}
 /// A_log of a head and its exponential.
 struct Rate {
   float log, rate;

@@ -101,27 +101,25 @@ struct Gdn2Input {
   }
 
   /// log2 decays of a thread's channels and `count` rows from row `begin` of its strip; 0 where there is no token or
-  /// channel. Reads there something else instead, so that all loads go out together.
+  /// channel. Not clamped: 2^-inf is 0.
   template <int count>
   __device__ void read_decays(float2 (&log2_decay)[count], const Strip& own, int begin = 0) const {
     const int channel = first_channel + own.channel;
     const bool inside = channel < a.key_dim;
     const int first = strip_rows * own.strip + begin, rows = inside ? chunk.rows - first : 0;
-    const std::int64_t step = std::int64_t{a.gate_heads} * a.key_dim;
-    const std::int64_t from = chunk.row * step + std::int64_t{head} * a.key_dim + (inside ? channel : 0);
-    const auto at = [&](int i) { return from + min(first + i, chunk.rows - 1) * step; };
+    const unsigned step = static_cast<unsigned>(a.gate_heads) * a.key_dim;  // elements of a row
+    const std::int64_t from =
+        (chunk.row + first) * step + static_cast<unsigned>(head) * a.key_dim + (inside ? channel : 0);
     const Activations& act = a.activations;
     if (act.gate == Gate::log_decay) {
-#pragma unroll
-      for (int i = 0; i < count; ++i) log2_decay[i] = *reinterpret_cast<const float2*>(a.g + at(i));
+      read_rows(log2_decay, a.g + from, step * unsigned(sizeof(float)), rows);
     } else {
       std::uint32_t raw[count];
-#pragma unroll
-      for (int i = 0; i < count; ++i)
-        raw[i] = *reinterpret_cast<const std::uint32_t*>(static_cast<const E*>(a.raw_gate) + at(i));
+      read_rows(raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
       float2 bias = {0.0f, 0.0f};
       if (act.dt_bias != nullptr && inside) {
-        bias = *reinterpret_cast<const float2*>(act.dt_bias + std::int64_t{head} * a.key_dim + channel);
+        bias =
+            *reinterpret_cast<const float2*>(act.dt_bias + static_cast<unsigned>(head) * a.key_dim + channel);
       }
       const Rate rate = read_rate(act, head);
       const float bound = act.gate_lower_bound;
@@ -130,12 +128,26 @@ struct Gdn2Input {
         const float2 x = unpack<E>(raw[i]);
         log2_decay[i] = {natural_decay(act.gate, x.x + bias.x, rate, bound),
                          natural_decay(act.gate, x.y + bias.y, rate, bound)};
+        if (i >= rows) log2_decay[i] = {0.0f, 0.0f};
       }
     }
 #pragma unroll
-    for (int i = 0; i < count; ++i) {
-      log2_decay[i] = i < rows ? make_float2(clamped_log2(log2_decay[i].x), clamped_log2(log2_decay[i].y))
-                               : make_float2(0.0f, 0.0f);
+    for (int i = 0; i < count; ++i) log2_decay[i] = log2_decay[i] * log2_e;
+  }
+  /// x[i] from i times `step_bytes` behind `from`; zero from `rows` on. All loads go out together.
+  template <class T, int count>
+  __device__ static void read_rows(T (&x)[count], const void* from, unsigned step_bytes, int rows) {
+    const char* const bytes = static_cast<const char*>(from);
+    if (rows >= count) {
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        x[i] = *reinterpret_cast<const T*>(bytes + std::uint64_t{step_bytes} * i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        x[i] = T{};
+        if (i < rows) x[i] = *reinterpret_cast<const T*>(bytes + std::uint64_t{step_bytes} * i);
+      }
     }
   }
   /// From logarithms to decays; notes the strip's products.
