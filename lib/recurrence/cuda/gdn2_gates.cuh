@@ -14,6 +14,13 @@ __device__ __forceinline__ float2 operator*(float2 a, float b) {
   return {a.x * b, a.y * b};
 }
 
+__device__ __forceinline__ float4 operator*(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+__device__ __forceinline__ float4 operator*(float4 a, float b) {
+  return {a.x * b, a.y * b, a.z * b, a.w * b};
+}
+
 __device__ __forceinline__ float sigmoid_fast(float x) {
   return __fdividef(1.0f, 1.0f + exp2_fast(-log2_e * x));
 }
@@ -48,6 +55,10 @@ __device__ __forceinline__ float2 erase_gate(Beta beta, float2 x) {
   if (beta == Beta::plain) return x;
   const float factor = beta == Beta::sigmoid ? 1.0f : 2.0f;
   return {factor * sigmoid_fast(x.x), factor * sigmoid_fast(x.y)};
+}
+__device__ __forceinline__ float4 erase_gate(Beta beta, float4 x) {
+  const float2 first = erase_gate(beta, float2{x.x, x.y}), second = erase_gate(beta, float2{x.z, x.w});
+  return {first.x, first.y, second.x, second.y};
 }
 
 }  // namespace deltaport::recurrence::cuda
