@@ -19,14 +19,23 @@ struct Block : Gdn2Input<E, padded_k> {
   static constexpr int steps = padded_k / 16, groups = threads / 128;
 
   std::int64_t slot;
+#if defined(PREP2_PREFETCH)
+  unsigned group, resident;
+#endif
 
   template <class T>
   __device__ T* part(int offset) const {
     return Input::template part<T>(offset);
   }
-  __device__ RowScale* rows() const { return part<RowScale>(L::rows); }
-  __device__ uint2 take(int tile, std::uint32_t at) const { return *part<uint2>(tile + at); }
-  __device__ void put(int tile, std::uint32_t at, uint2 x) const { *part<uint2>(tile + at) = x; }
+  __device__ RowScale* rows() const {
+    return part<RowScale>(L::rows);
+  }
+  __device__ uint2 take(int tile, std::uint32_t at) const {
+    return *part<uint2>(tile + at);
+  }
+  __device__ void put(int tile, std::uint32_t at, uint2 x) const {
+    *part<uint2>(tile + at) = x;
+  }
 
   /// The norms of an octet's rows, by its warp: diagonals of the products of k and of q with both.
   __device__ void write_rows(const Products& products, unsigned octet) const {
@@ -121,6 +130,11 @@ struct Block : Gdn2Input<E, padded_k> {
     for (int i = 1; i < octet_rows; ++i) s[i] = pack<Half>(d[i]);
     const uint2 h12 = pack<Half>(d12), h56 = pack<Half>(d56), h567 = pack<Half>(d567),
                 h1234 = pack<Half>(d1234);
+    f.upper[1] = s[1], f.upper[2] = h12, f.upper[3] = pack<Half>(d12 * d[3]), f.upper[4] = h1234;
+    f.upper[5] = pack<Half>(d1234 * d[5]), f.upper[6] = pack<Half>(d1234 * d56);
+    f.lower[0] = f.upper[7] = pack<Half>(d1234 * d567), f.lower[1] = pack<Half>(d234 * d567);
+    f.lower[2] = pack<Half>(d34 * d567), f.lower[3] = pack<Half>(d[4] * d567), f.lower[4] = h567;
+    f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
     const uint2 upper4[4] = {{}, s[5], h56, h567},
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
     __syncwarp();  // the rows are read
@@ -155,11 +169,6 @@ struct Block : Gdn2Input<E, padded_k> {
       put(L::q, own.at(4 + n), x.q[2 * n + 1]);
       put(L::b, own.at(n), multiply_halves(x.k[2 * n], s[2 * n + 1]));
     }
-    f.upper[1] = s[1], f.upper[2] = h12, f.upper[3] = pack<Half>(d12 * d[3]), f.upper[4] = h1234;
-    f.upper[5] = pack<Half>(d1234 * d[5]), f.upper[6] = pack<Half>(d1234 * d56);
-    f.lower[0] = f.upper[7] = pack<Half>(d1234 * d567), f.lower[1] = pack<Half>(d234 * d567);
-    f.lower[2] = pack<Half>(d34 * d567), f.lower[3] = pack<Half>(d[4] * d567), f.lower[4] = h567;
-    f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
     __syncwarp();
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) {
@@ -268,7 +277,7 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
   __device__ void triangles(int warp) const {
-    const Own own = Own::own();
+    const Own own = Own::own(warp);
     const Products products(memory);
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
@@ -281,6 +290,7 @@ struct Block : Gdn2Input<E, padded_k> {
     first[own.octet * fours] = decay[0];
     first[(octets + own.octet) * fours] =
         decay[1] * decay[2] * (decay[3] * decay[4]) * (decay[5] * decay[6] * decay[7]);
+    __syncthreads();  // the barrier is there
     this->wait_tiles();
     dependency_launch();
 #pragma unroll
@@ -361,54 +371,59 @@ struct Block : Gdn2Input<E, padded_k> {
       rest[n] = pack<T>(first - rounded.x, second - rounded.y);
     }
   }
-  /// A in two parts: with the rows' lengths to shared memory; for the backward pass, without them and in E, to device
-  /// memory. A warp has the rows of one block of 16, a lane a row and eight columns of every second block, which lie as
-  /// invert_unit_lower leaves them.
-  __device__ void split_inverse(unsigned warp) const {
-    constexpr unsigned parts = threads / 128;
-    const unsigned lane = threadIdx.x % 32, row_block = warp / parts, i = 16 * row_block + lane % 16,
+  /// A thread's part of A = (I + L)^-1: a warp has the rows of one block of 16, a lane a row and eight columns of every
+  /// second block, which lie as invert_unit_lower leaves them.
+  struct InversePart {
+    static constexpr unsigned groups = threads / 128;
+    float x[4 / groups][8];
+    std::uint32_t at[4 / groups];  ///< byte offset in a tile
+  };
+  __device__ void read_inverse(InversePart& part_of, unsigned warp) const {
+    constexpr unsigned groups = InversePart::groups;
+    const unsigned lane = threadIdx.x % 32, row_block = warp / groups, i = 16 * row_block + lane % 16,
                    side = lane / 16;
-    const float factor = part<float>(L::key_back)[i];
-    char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-    const float* const row = part<float>(L::triangle) + lane % 16 * triangle_pitch + 8 * side;
+    const float* const row =
+        part<float>(L::triangle) + lane % 16 * triangle_pitch + 16 * row_block + 8 * side;
 #pragma unroll
-    for (unsigned n = 0; n < 4 / parts; ++n) {
-      const unsigned column_block = n * parts + warp % parts;
-      const std::uint32_t at = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
-      uint4 high = {}, low = {}, kept_high = {}, kept_low = {};
+    for (unsigned n = 0; n < 4 / groups; ++n) {
+      const unsigned column_block = n * groups + warp % groups;
+      part_of.at[n] = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
+      float4 left = {}, right = {};
       if (column_block <= row_block) {
-        const float* const from =
-            row + (column_block == row_block ? 16 * row_block * triangle_pitch + 16 * row_block
-                                             : 16 * column_block * triangle_pitch + 16 * row_block);
-        const float4 left = *reinterpret_cast<const float4*>(from),
-                     right = *reinterpret_cast<const float4*>(from + 4);
-        const float x[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
-        split<Half>(high, low, x, factor);
-        if (a.inverse != nullptr) split<E>(kept_high, kept_low, x, 1.0f);
+        const float* const from = row + 16 * column_block * triangle_pitch;
+        left = *reinterpret_cast<const float4*>(from), right = *reinterpret_cast<const float4*>(from + 4);
       }
-      *part<uint4>(L::high + at) = high;
-      *part<uint4>(L::low + at) = low;
-      if (a.inverse != nullptr) {
-        *reinterpret_cast<uint4*>(to + at) = kept_high;
-        *reinterpret_cast<uint4*>(to + panel_bytes + at) = kept_low;
-      }
+      float(&x)[8] = part_of.x[n];
+      x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
+      x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
     }
   }
-  /// Whole images to device memory, by all threads after a barrier.
-  template <int bytes>
-  __device__ void store(void* tensor, int tile) const {
-    char* const to = static_cast<char*>(tensor) + image * bytes;
-#if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) store_bulk(to, address(tile), bytes);
-#else
-    store_image<bytes, threads>(to, address(tile), threadIdx.x);
-#endif
+  /// `factor` A rounded to T, and what that left.
+  template <class T>
+  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse, float factor) {
+#pragma unroll
+    for (unsigned n = 0; n < 4 / InversePart::groups; ++n) {
+      uint4 high, low;
+      split<T>(high, low, inverse.x[n], factor);
+      *reinterpret_cast<uint4*>(high_to + inverse.at[n]) = high;
+      *reinterpret_cast<uint4*>(low_to + inverse.at[n]) = low;
+    }
+  }
+  /// A warp's 16 rows of a panel to the same place of an image in device memory.
+  __device__ void store_own_rows(void* image_panel, int panel, int row_block) const {
+    __syncwarp();
+    const int first = row_block * (16 * 128) + static_cast<int>(threadIdx.x % 32) * 16;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int at = first + n * 512;
+      *reinterpret_cast<uint4*>(static_cast<char*>(image_panel) + at) = load_shared16(address(panel + at));
+    }
   }
 
   /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
   /// carries the decay behind it, the same row of K~ that before it.
   __device__ void note_forgetting(int warp) const {
-    const Own own = Own::own();
+    const Own own = Own::own(warp);
     float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
     const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
 #pragma unroll 1
@@ -447,17 +462,22 @@ struct Block : Gdn2Input<E, padded_k> {
   __device__ void solve(int warp) const {
     if (warp < 4) {
       invert_unit_lower(part<float>(L::triangle), warp);
-    } else {  // the barriers inside
-      __syncthreads();
+    } else {
+#if defined(PREP2_PREFETCH)
+      prefetch_later();
+#endif
+      __syncthreads();  // the barriers inside
       __syncthreads();
     }
     __syncthreads();
-    split_inverse(warp);
+    InversePart inverse;
+    read_inverse(inverse, warp);
+    put_inverse<Half>(part<char>(L::high), part<char>(L::low), inverse,
+                      part<float>(L::key_back)[16 * (warp / InversePart::groups) + threadIdx.x % 16]);
     fence_async_proxy();
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
     const std::uint32_t restored = address(L::k) + group * panel_bytes;
-    float x[32];
     if (group == groups - 1) {
       std::uint32_t p[4][4];
       float r[32];
@@ -472,41 +492,87 @@ struct Block : Gdn2Input<E, padded_k> {
       const RowScale* const own = rows() + 16 * row + threadIdx.x % 32 / 4;
       const float factor[2] = {a.activations.scale * own[0].query_back,
                                a.activations.scale * own[8].query_back};
-      write_tile(L::triangle, r, factor, row);
+      write_tile(L::p, r, factor, row);  // this warp's rows of P are read
     }
+    float x[32];
     hold(x);
     products_begin();
     multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
     multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
     products_commit();
+    if (group == groups - 1) store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
+    if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
+      char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
+      put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
+    }
     products_wait<0>();
     hold(x);
-    write_tile(L::joint + group * panel_bytes, x, {1.0f, 1.0f}, row);
-    fence_async_proxy();
-    __syncthreads();
-    store<L::tile>(a.x, L::joint);
-    store<panel_bytes>(a.r, L::triangle);
-    if (decides(a.segments, a.chunks, slot)) note_forgetting(warp);
+    const int panel = group * panel_bytes;
+    write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
+    store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
+    if (decides(a.segments, a.chunks, slot)) {
+      __syncthreads();
+      note_forgetting(warp);
+    }
+  }
+#if defined(PREP2_PREFETCH)
+  /// Gates and tiles of the block that will run here next, into the second-level cache.
+  __device__ void prefetch_later() const {
+    const std::uint32_t block = blockIdx.x + resident;
+    if (block >= gridDim.x || padded_k != 128) return;
+    const unsigned heads = a.gate_heads, place = block / heads, later = block - place * heads;
+    const Chunk next = a.chunks.at(a.chunks.in_time(place, true));
+    const int thread = threadIdx.x % 128, r = thread / 2;
+    if (r < next.rows) {
+      const bool logs = a.activations.gate == Gate::log_decay;
+      const unsigned element = logs ? 4 : 2;
+      const char* const from =
+          (logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate)) +
+          ((next.row + r) * heads + later) * (a.key_dim * element) + thread % 2 * (a.key_dim / 2 * element);
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+      if (logs) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + 128));
+    }
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) bulk_stores_wait_read();
+    if (thread == 0 && a.use_maps) {
+#pragma unroll
+      for (int panel = 0; panel < 2; ++panel) {
+        const int row = static_cast<int>(next.row), column = 64 * panel;
+        prefetch_tile_bulk(&this->maps.q, column, later / group, row);
+        prefetch_tile_bulk(&this->maps.k, column, later / group, row);
+        prefetch_tile_bulk(&this->maps.b, column, later, row);
+      }
+    }
 #endif
   }
+#endif
 };
 
 /// `group`: gate heads of a key head.
 template <class E, int padded_k>
 __global__ void __launch_bounds__(2 * padded_k, 2)
-    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group) {
+    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group
+#if defined(PREP2_PREFETCH)
+                 ,
+                 unsigned resident
+#endif
+    ) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned heads = a.gate_heads, place = blockIdx.x / heads, head = blockIdx.x - place * heads;
   const std::int64_t slot = a.chunks.in_time(place, true);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{{a, maps, memory, chunk, static_cast<int>(head),
-                                  static_cast<int>(head / group), slot * heads + head, 0},
-                                 slot};
-  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
-  __syncthreads();
+  const Block<E, padded_k> block {
+    {a, maps, memory, chunk, static_cast<int>(head), static_cast<int>(head / group), slot * heads + head, 0},
+        slot
+#if defined(PREP2_PREFETCH)
+        ,
+        group, resident
+#endif
+  };
+  if (threadIdx.x == 0) {
+    barrier_init(block.barrier(), 1);
+    fence_async_proxy();
+  }
   block.load_tiles();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   block.triangles(warp);
@@ -523,8 +589,17 @@ cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareM
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.gate_heads));
+#if defined(PREP2_PREFETCH)
+  int device = 0, processors = 0;
+  cudaGetDevice(&device), cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+#endif
   const auto group = static_cast<unsigned>(arguments.gate_heads / arguments.key_heads);
-  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group);
+  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group
+#if defined(PREP2_PREFETCH)
+                                                ,
+                                                2 * processors
+#endif
+  );
   return cudaGetLastError();
 }
 

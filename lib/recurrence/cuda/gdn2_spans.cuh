@@ -34,9 +34,9 @@ struct Octet {
   unsigned octet, channel;
   std::uint32_t first;  ///< byte offset of row 0 in a tile
 
-  __device__ static Octet own() {
+  __device__ static Octet own(unsigned warp) {
     Octet o;
-    o.octet = threadIdx.x / threads, o.channel = threadIdx.x % threads * 4;
+    o.octet = per_warp == 1 ? warp : threadIdx.x / threads, o.channel = threadIdx.x % threads * 4;
     o.first = o.octet * (octet_rows * 128) + o.channel / 64 * panel_bytes + o.channel % 64 * 2;
     return o;
   }
