@@ -100,11 +100,22 @@ struct Gdn2Input {
   /// channel. Not clamped: 2^-inf is 0.
   template <int count>
   __device__ void read_decays(float2 (&log2_decay)[count], const Strip& own, int begin = 0) const {
-    read_decays<std::uint32_t>(log2_decay, first_channel + own.channel, strip_rows * own.strip + begin);
+    const int channel = first_channel + own.channel, first = strip_rows * own.strip + begin;
+    Gates<std::uint32_t, float2, count> gates;
+    read_gates(gates, channel, first);
+    take_gates(log2_decay, gates, channel, first);
   }
-  /// The same from row `first` and channel `channel`; Raw holds as many elements as Logs has numbers.
+  /// What the decays of neighbouring channels and `count` rows are made of. Raw holds as many elements as Logs has
+  /// numbers.
   template <class Raw, class Logs, int count>
-  __device__ void read_decays(Logs (&log2_decay)[count], int channel, int first) const {
+  struct Gates {
+    Logs logs[count];
+    Raw raw[count];
+    Logs bias;
+    Rate rate;
+  };
+  template <class Raw, class Logs, int count>
+  __device__ void read_gates(Gates<Raw, Logs, count>& gates, int channel, int first) const {
     const bool inside = channel < a.key_dim;
     const int rows = inside ? chunk.rows - first : 0;
     const unsigned step = static_cast<unsigned>(a.gate_heads) * a.key_dim;  // elements of a row
@@ -112,22 +123,30 @@ struct Gdn2Input {
     const std::int64_t from = (chunk.row + first) * step + static_cast<unsigned>(head) * a.key_dim + column;
     const Activations& act = a.activations;
     if (act.gate == Gate::log_decay) {
-      read_rows(log2_decay, a.g + from, step * unsigned(sizeof(float)), rows);
+      read_rows(gates.logs, a.g + from, step * unsigned(sizeof(float)), rows);
     } else {
-      Raw raw[count];
-      read_rows(raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
-      Logs bias{};
+      read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
+      gates.bias = Logs{};
       if (act.dt_bias != nullptr)
-        read_bias(bias, act.dt_bias + static_cast<unsigned>(head) * a.key_dim + column);
-      const Rate rate = read_rate(act, head);
-#pragma unroll
-      for (int i = 0; i < count; ++i) {
-        log2_decay[i] = natural_decays(unpack<E>(raw[i]), bias, act, rate);
-        if (i >= rows) log2_decay[i] = Logs{};
-      }
+        read_bias(gates.bias, act.dt_bias + static_cast<unsigned>(head) * a.key_dim + column);
+      gates.rate = read_rate(act, head);
     }
+  }
+  template <class Raw, class Logs, int count>
+  __device__ void take_gates(Logs (&log2_decay)[count], const Gates<Raw, Logs, count>& gates, int channel,
+                             int first) const {
+    const Activations& act = a.activations;
+    if (act.gate == Gate::log_decay) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) log2_decay[i] = log2_decay[i] * log2_e;
+      for (int i = 0; i < count; ++i) log2_decay[i] = gates.logs[i] * log2_e;
+      return;
+    }
+    const int rows = channel < a.key_dim ? chunk.rows - first : 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      log2_decay[i] = natural_decays(unpack<E>(gates.raw[i]), gates.bias, act, gates.rate) * log2_e;
+      if (i >= rows) log2_decay[i] = Logs{};
+    }
   }
   __device__ static void read_bias(float2& bias, const float* from) {
     bias = *reinterpret_cast<const float2*>(from);

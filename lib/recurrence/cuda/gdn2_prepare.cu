@@ -3,10 +3,13 @@
 
 #include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_input.cuh"
-#include "recurrence/cuda/wgmma.cuh"
+#include "recurrence/cuda/gdn2_prepare_spans.cuh"
+#include "recurrence/cuda/plan.cuh"
 
 namespace deltaport::recurrence::cuda {
 namespace {
+
+constexpr int blocks_together = 2;
 
 /// One block's part: a chunk and a gate head.
 template <class E, int padded_k>
@@ -19,23 +22,16 @@ struct Block : Gdn2Input<E, padded_k> {
   static constexpr int steps = padded_k / 16, groups = threads / 128;
 
   std::int64_t slot;
-#if defined(PREP2_PREFETCH)
-  unsigned group, resident;
-#endif
+  unsigned group;     ///< gate heads of a key head
+  unsigned resident;  ///< blocks that run at once
 
   template <class T>
   __device__ T* part(int offset) const {
     return Input::template part<T>(offset);
   }
-  __device__ RowScale* rows() const {
-    return part<RowScale>(L::rows);
-  }
-  __device__ uint2 take(int tile, std::uint32_t at) const {
-    return *part<uint2>(tile + at);
-  }
-  __device__ void put(int tile, std::uint32_t at, uint2 x) const {
-    *part<uint2>(tile + at) = x;
-  }
+  __device__ RowScale* rows() const { return part<RowScale>(L::rows); }
+  __device__ uint2 take(int tile, std::uint32_t at) const { return *part<uint2>(tile + at); }
+  __device__ void put(int tile, std::uint32_t at, uint2 x) const { *part<uint2>(tile + at) = x; }
 
   /// The norms of an octet's rows, by its warp: diagonals of the products of k and of q with both.
   __device__ void write_rows(const Products& products, unsigned octet) const {
@@ -57,30 +53,11 @@ struct Block : Gdn2Input<E, padded_k> {
     part<float>(L::diagonal)[octet_rows * octet + i] = odd ? with_k[3] : with_k[2];
   }
 
-  /// element_offset in a tile of 64 columns.
-  __device__ static unsigned p_offset(unsigned i, unsigned j) {
-    return i * 128 + ((j / 8 ^ i % 8) * 16 | j % 8 * 2);
-  }
-  /// An element of L or P, of rows of length 1.
-  __device__ void put_product(bool query, unsigned i, unsigned j, float x) const {
-    if (query) {
-      *part<Half>(L::p + p_offset(i, j)) = static_cast<Half>(x);
-    } else {
-      part<float>(L::triangle)[i * triangle_pitch + j] = x;
-    }
-  }
-  __device__ void put_products(bool query, unsigned i, unsigned j, float x, float y) const {
-    if (query) {
-      *part<std::uint32_t>(L::p + p_offset(i, j)) = pack<Half>(x, y);
-    } else {
-      *reinterpret_cast<float2*>(part<float>(L::triangle) + i * triangle_pitch + j) = make_float2(x, y);
-    }
-  }
-  /// By threads 0 to 63.
-  __device__ void put_diagonal() const {
-    const int i = threadIdx.x;
+  /// Element i of P's diagonal, and numbers of row i.
+  __device__ void put_diagonal(int i) const {
     const RowScale row = rows()[i];
-    *part<Half>(L::p + p_offset(i, i)) = static_cast<Half>(part<float>(L::diagonal)[i] * row.query * row.key);
+    *part<Half>(L::p + element_offset(i, i)) =
+        static_cast<Half>(part<float>(L::diagonal)[i] * row.query * row.key);
     part<float>(L::key_back)[i] = row.key_back;
     if (a.norms != nullptr) {
       a.norms[(2 * image) * 64 + i] = row.query;
@@ -118,171 +95,21 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
-  /// and joint.
-  __device__ void multiply_small(OctetDecays& f, const Own& own, const OctetRows& x,
-                                 const float4 (&d)[octet_rows], const Products& products,
-                                 unsigned warp) const {
-    const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
-    const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
-    uint2 s[octet_rows];
-#pragma unroll
-    for (int i = 1; i < octet_rows; ++i) s[i] = pack<Half>(d[i]);
-    const uint2 h12 = pack<Half>(d12), h56 = pack<Half>(d56), h567 = pack<Half>(d567),
-                h1234 = pack<Half>(d1234);
-    f.upper[1] = s[1], f.upper[2] = h12, f.upper[3] = pack<Half>(d12 * d[3]), f.upper[4] = h1234;
-    f.upper[5] = pack<Half>(d1234 * d[5]), f.upper[6] = pack<Half>(d1234 * d56);
-    f.lower[0] = f.upper[7] = pack<Half>(d1234 * d567), f.lower[1] = pack<Half>(d234 * d567);
-    f.lower[2] = pack<Half>(d34 * d567), f.lower[3] = pack<Half>(d[4] * d567), f.lower[4] = h567;
-    f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
-    const uint2 upper4[4] = {{}, s[5], h56, h567},
-                lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
-    __syncwarp();  // the rows are read
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const int wide = 4 + n, narrow = n / 2 * 4 + 2 + n % 2, lower = n / 2 * 4 + n % 2;
-      put(L::q, own.at(n), n == 0 ? x.b[wide] : multiply_halves(x.b[wide], upper4[n]));
-      put(L::q, own.at(4 + n), n == 0 ? x.q[wide] : multiply_halves(x.q[wide], upper4[n]));
-      put(L::b, own.at(n), n % 2 == 0 ? x.b[narrow] : multiply_halves(x.b[narrow], s[narrow]));
-      put(L::b, own.at(4 + n), n % 2 == 0 ? x.q[narrow] : multiply_halves(x.q[narrow], s[narrow]));
-      put(L::joint, own.at(n), multiply_halves(x.k[n], lower4[n]));
-      put(L::joint, own.at(4 + n), multiply_halves(x.k[lower], n == 0 ? h12 : n == 2 ? h56 : s[lower + 1]));
-    }
-    __syncwarp();
-    const unsigned lane = threadIdx.x % 32, i = lane / 4, c = lane % 4;
-    const bool query = i >= 4;
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) {
-      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
-      float y[4];
-      products.multiply(y, products.pair(L::q, L::b, octet), products.single(L::joint, octet));
-      if (c < 2) {
-        put_products(query, first + 4 + i % 4, first + 2 * c, y[0], y[1]);
-      } else if (i % 4 / 2 == c - 2) {
-        put_products(query, first + 4 * (c - 2) + 2 + i % 2, first + 4 * (c - 2), y[2], y[3]);
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      put(L::q, own.at(n), x.b[2 * n + 1]);
-      put(L::q, own.at(4 + n), x.q[2 * n + 1]);
-      put(L::b, own.at(n), multiply_halves(x.k[2 * n], s[2 * n + 1]));
-    }
-    __syncwarp();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) {
-      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
-      float y[4];
-      products.multiply_single(y, products.single(L::q, octet), products.single(L::b, octet));
-      if (c == i % 4 / 2) {
-        put_product(query, first + 2 * (i % 4) + 1, first + 2 * (i % 4), i % 2 == 1 ? y[1] : y[0]);
-      }
-    }
-    __syncwarp();
-  }
-
-  /// The operands of a larger span to tiles, `to` rows of the octet's own away; `rest`: from the octet to the anchor.
-  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
-                              uint2 rest, int b_tile, int q_tile) const {
-#pragma unroll
-    for (int i = 0; i < octet_rows; ++i) {
-      uint2 b = x.b[i], q = x.q[i];
-      if (i > 0) b = multiply_halves(b, f.upper[i]), q = multiply_halves(q, f.upper[i]);
-      if (!anchor) b = multiply_halves(b, rest), q = multiply_halves(q, rest);
-      put(b_tile, own.at(i), b);
-      put(q_tile, own.at(i), q);
-    }
-  }
-  __device__ void stage_lower(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                              int tile) const {
-#pragma unroll
-    for (int i = 0; i < octet_rows; ++i) {
-      uint2 k = multiply_halves(x.k[i], rest);
-      if (i < octet_rows - 1) k = multiply_halves(k, f.lower[i]);
-      put(tile, own.at(i), k);
-    }
-  }
-  /// Span 8: two octets that follow each other, of one warp or two.
-  __device__ void multiply_pairs(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                                 const Products& products, unsigned warp) const {
-    if (own.octet % 2 == 1) {
-      stage_upper(own, x, f, true, rest, L::b, L::q);
-    } else {
-      stage_lower(own, x, f, rest, L::q);
-    }
-    if (Own::per_warp > 1) {
-      __syncwarp();
-    } else {
-      pair_barrier(warp / 2);
-      if (warp % 2 == 1) return;
-    }
-    const unsigned lower = Own::per_warp > 1 ? 2 * warp : warp;
-    float y[4];
-    products.multiply(y, products.pair(L::b, L::q, lower + 1), products.single(L::q, lower));
-    const unsigned i = octet_rows * (lower + 1) + threadIdx.x % 32 / 4,
-                   j = octet_rows * lower + 2 * (threadIdx.x % 4);
-    put_products(false, i, j, y[0], y[1]);
-    put_products(true, i, j, y[2], y[3]);
-  }
-  /// Of 64 threads, without the others.
-  __device__ static void pair_barrier(unsigned pair) {
-    asm volatile("bar.sync %0, 64;" ::"r"(pair + 1) : "memory");
-  }
-  /// The operands of the spans 32 and 16, 32 upper rows each: b o k above q; and 32 lower rows.
-  __device__ void stage_joins(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 to32,
-                              uint2 to16) const {
-    constexpr int octet_bytes = octet_rows * 128;
-    const int octet = own.octet;
-    if (octet >= 4) {
-      stage_upper(own, x, f, octet == 4, to32, L::q - 4 * octet_bytes, L::q);
-    } else {
-      stage_lower(own, x, f, to32, L::joint);
-    }
-    const int move = (octet / 4 * 2 + octet % 2 - octet) * octet_bytes;
-    if (octet / 2 % 2 == 1) {
-      stage_upper(own, x, f, octet % 2 == 0, to16, L::b + move, L::b + move + 4 * octet_bytes);
-    } else {
-      stage_lower(own, x, f, to16, L::joint + move + 4 * octet_bytes);
-    }
-  }
-  __device__ void multiply_joins(int warp) const {
-    constexpr int half_tile = 32 * 128;
-    const unsigned group = warp / 4, query = warp / 2 % 2, part = warp % 2;
-    const unsigned i = threadIdx.x % 32 / 4, j = 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (unsigned span = 0; span < 2; ++span) {
-      if (groups > 1 && group != span) continue;
-      float d[16];
-      hold(d);
-      products_begin();
-      if (span == 0) {
-        multiply_join<steps>(d, address(L::q), address(L::joint));
-      } else {
-        multiply_join<steps>(d, address(L::b), address(L::joint + half_tile));
-      }
-      products_commit();
-      products_wait<0>();
-      hold(d);
-#pragma unroll
-      for (unsigned n = 0; n < 4; ++n) {
-        if (span == 1 && n / 2 != part) continue;
-        const unsigned row = (span == 0 ? 32 + 16 * part : 16 + 32 * part) + i;
-        const unsigned column = (span == 0 ? 8 * n : 32 * part + 8 * (n % 2)) + j;
-        put_products(query, row, column, d[4 * n], d[4 * n + 1]);
-        put_products(query, row + 8, column, d[4 * n + 2], d[4 * n + 3]);
-      }
-    }
-  }
-
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
   __device__ void triangles(int warp) const {
     const Own own = Own::own(warp);
     const Products products(memory);
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
+    typename Input::template Gates<uint2, float4, octet_rows> gates;
+    this->read_gates(gates, own.channel, octet_rows * own.octet);
+    __syncthreads();  // the barrier is there
+    this->wait_tiles();
+    dependency_launch();
+#pragma unroll
+    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     float4 decay[octet_rows];
-    this->template read_decays<uint2>(decay, own.channel, octet_rows * own.octet);
+    this->take_gates(decay, gates, own.channel, octet_rows * own.octet);
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
@@ -290,14 +117,9 @@ struct Block : Gdn2Input<E, padded_k> {
     first[own.octet * fours] = decay[0];
     first[(octets + own.octet) * fours] =
         decay[1] * decay[2] * (decay[3] * decay[4]) * (decay[5] * decay[6] * decay[7]);
-    __syncthreads();  // the barrier is there
-    this->wait_tiles();
-    dependency_launch();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     __syncthreads();
     const OctetFactors f = octet_factors<fours>(first, first + octets * fours, own.octet);
-    if (threadIdx.x < 64) put_diagonal();
+    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
     if (own.octet == 0) {
       *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
           f.after * first[0] * first[octets * fours];
@@ -313,13 +135,14 @@ struct Block : Gdn2Input<E, padded_k> {
     for (int i = 1; i < octet_rows; ++i)
       asm volatile("" : "+f"(decay[i].x), "+f"(decay[i].y), "+f"(decay[i].z), "+f"(decay[i].w));
     OctetDecays decays;
-    multiply_small(decays, own, x, decay, products, warp);
-    multiply_pairs(own, x, decays, f.to8, products, warp);
+    const Gdn2Spans<padded_k> spans{memory};
+    spans.multiply_small(decays, own, x, decay, products, warp);
+    spans.multiply_pairs(own, x, decays, f.to8, products, warp);
     __syncthreads();  // the operands' places are free
-    stage_joins(own, x, decays, f.to32, f.to16);
+    spans.stage_joins(own, x, decays, f.to32, f.to16);
     fence_async_proxy();
     __syncthreads();
-    multiply_joins(warp);
+    spans.multiply_joins(warp);
     __syncthreads();
     if (!a.activations.l2_norm) scale_triangle();
   }
@@ -463,9 +286,8 @@ struct Block : Gdn2Input<E, padded_k> {
     if (warp < 4) {
       invert_unit_lower(part<float>(L::triangle), warp);
     } else {
-#if defined(PREP2_PREFETCH)
+      if (threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
       prefetch_later();
-#endif
       __syncthreads();  // the barriers inside
       __syncthreads();
     }
@@ -515,60 +337,54 @@ struct Block : Gdn2Input<E, padded_k> {
       note_forgetting(warp);
     }
   }
-#if defined(PREP2_PREFETCH)
-  /// Gates and tiles of the block that will run here next, into the second-level cache.
+  /// Gates and tiles of the block that will run here next, into the second-level cache. By 128 threads.
   __device__ void prefetch_later() const {
     const std::uint32_t block = blockIdx.x + resident;
-    if (block >= gridDim.x || padded_k != 128) return;
+    if (block >= gridDim.x) return;
     const unsigned heads = a.gate_heads, place = block / heads, later = block - place * heads;
     const Chunk next = a.chunks.at(a.chunks.in_time(place, true));
-    const int thread = threadIdx.x % 128, r = thread / 2;
-    if (r < next.rows) {
+    const int thread = threadIdx.x % 128, row = thread / 2;
+    if (row < next.rows) {
       const bool logs = a.activations.gate == Gate::log_decay;
-      const unsigned element = logs ? 4 : 2;
-      const char* const from =
-          (logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate)) +
-          ((next.row + r) * heads + later) * (a.key_dim * element) + thread % 2 * (a.key_dim / 2 * element);
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-      if (logs) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + 128));
+      const unsigned half = a.key_dim / 2 * (logs ? sizeof(float) : sizeof(E));  // bytes
+      const char* const gates =
+          logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate);
+      const char* const from = gates + ((next.row + row) * heads + later) * (2 * half) + thread % 2 * half;
+      prefetch_line(from);
+      if (half > 128) prefetch_line(from + 128);
     }
 #if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0 && a.use_maps) {
+    if (thread == 0 && a.use_maps && next.rows > 0) {
 #pragma unroll
-      for (int panel = 0; panel < 2; ++panel) {
-        const int row = static_cast<int>(next.row), column = 64 * panel;
-        prefetch_tile_bulk(&this->maps.q, column, later / group, row);
-        prefetch_tile_bulk(&this->maps.k, column, later / group, row);
-        prefetch_tile_bulk(&this->maps.b, column, later, row);
+      for (int panel = 0; panel < padded_k / 64; ++panel) {
+        const int first = static_cast<int>(next.row), column = 64 * panel;
+        prefetch_tile_bulk(&this->maps.q, column, later / group, first);
+        prefetch_tile_bulk(&this->maps.k, column, later / group, first);
+        prefetch_tile_bulk(&this->maps.b, column, later, first);
       }
     }
 #endif
   }
-#endif
+  __device__ static void prefetch_line(const void* from) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  }
 };
 
-/// `group`: gate heads of a key head.
+/// `group`: gate heads of a key head; `resident`: blocks that run at once.
 template <class E, int padded_k>
-__global__ void __launch_bounds__(2 * padded_k, 2)
-    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group
-#if defined(PREP2_PREFETCH)
-                 ,
-                 unsigned resident
-#endif
-    ) {
+__global__ void __launch_bounds__(2 * padded_k, blocks_together)
+    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group,
+                 unsigned resident) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned heads = a.gate_heads, place = blockIdx.x / heads, head = blockIdx.x - place * heads;
   const std::int64_t slot = a.chunks.in_time(place, true);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block {
-    {a, maps, memory, chunk, static_cast<int>(head), static_cast<int>(head / group), slot * heads + head, 0},
-        slot
-#if defined(PREP2_PREFETCH)
-        ,
-        group, resident
-#endif
-  };
+  const Block<E, padded_k> block{{a, maps, memory, chunk, static_cast<int>(head),
+                                  static_cast<int>(head / group), slot * heads + head, 0},
+                                 slot,
+                                 group,
+                                 resident};
   if (threadIdx.x == 0) {
     barrier_init(block.barrier(), 1);
     fence_async_proxy();
@@ -589,17 +405,9 @@ cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareM
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.gate_heads));
-#if defined(PREP2_PREFETCH)
-  int device = 0, processors = 0;
-  cudaGetDevice(&device), cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-#endif
   const auto group = static_cast<unsigned>(arguments.gate_heads / arguments.key_heads);
-  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group
-#if defined(PREP2_PREFETCH)
-                                                ,
-                                                2 * processors
-#endif
-  );
+  const auto resident = static_cast<unsigned>(blocks_together * processors());
+  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group, resident);
   return cudaGetLastError();
 }
 

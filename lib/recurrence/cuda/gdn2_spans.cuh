@@ -119,32 +119,34 @@ struct OctetProducts {
   __device__ static std::uint32_t single_steps(std::uint32_t from, int s) {
     return (from ^ (s % 2 * 64)) + s / 2 * panel_bytes;
   }
-  /// d = A B^T.
+  /// d = A B^T, in two sums that do not wait for each other.
   __device__ void multiply(float (&d)[4], std::uint32_t left, std::uint32_t right) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) d[i] = 0.0f;
+    float even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int s = 0; s < steps; s += 2) {
       std::uint32_t a[2][4], b[4];
       load_matrices(a[0], pair_step(left, s));
       load_matrices(a[1], pair_step(left, s + 1));
       load_matrices(b, single_steps(right, s / 2));
-      multiply_add<Half>(d, a[0], b[0], b[1]);
-      multiply_add<Half>(d, a[1], b[2], b[3]);
+      multiply_add<Half>(even, a[0], b[0], b[1]);
+      multiply_add<Half>(odd, a[1], b[2], b[3]);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[i] = even[i] + odd[i];
   }
   /// The same for eight rows of A.
-  __device__ void multiply_single(float (&d)[4], std::uint32_t left, std::uint32_t right) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) d[i] = 0.0f;
+  __device__ void multiply_single(float (&d)[2], std::uint32_t left, std::uint32_t right) const {
+    float even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int s = 0; s < steps; s += 2) {
       std::uint32_t a[4], b[4];
       load_matrices(a, single_steps(left, s / 2));
       load_matrices(b, single_steps(right, s / 2));
-      multiply_add<Half>(d, {a[0], 0u, a[1], 0u}, b[0], b[1]);
-      multiply_add<Half>(d, {a[2], 0u, a[3], 0u}, b[2], b[3]);
+      multiply_add<Half>(even, {a[0], 0u, a[1], 0u}, b[0], b[1]);
+      multiply_add<Half>(odd, {a[2], 0u, a[3], 0u}, b[2], b[3]);
     }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) d[i] = even[i] + odd[i];
   }
 };
 
@@ -152,6 +154,9 @@ struct OctetProducts {
 /// asynchronous as multiply_tiles.
 template <int steps>
 __device__ __forceinline__ void multiply_join(float (&d)[16], std::uint32_t a, std::uint32_t b) {
+#if defined(DELTAPORT_WGMMA)
+  const std::uint64_t first_a = descriptor(a, 16, 1024), first_b = descriptor(b, 16, 1024);
+#endif
 #pragma unroll
   for (int s = 0; s < steps; ++s) {
 #if defined(DELTAPORT_WGMMA)
@@ -162,8 +167,8 @@ __device__ __forceinline__ void multiply_join(float (&d)[16], std::uint32_t a, s
         "%15}, %16, %17, p, 1, 1, 0, 0; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "l"(step_descriptor<Tile::by_rows>(a, s)), "l"(step_descriptor<Tile::by_rows>(b, s)),
-          "r"(s > 0 ? 1 : 0));
+        : "l"(first_a + (s / 4 * panel_bytes + s % 4 * 32) / 16),
+          "l"(first_b + (s / 4 * panel_bytes + s % 4 * 32) / 16), "r"(s > 0 ? 1 : 0));
 #else
     const int warp = threadIdx.x / 32 % 4;
     std::uint32_t left[4], right[4];
