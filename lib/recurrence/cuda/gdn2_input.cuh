@@ -23,7 +23,8 @@ struct Gdn2Layout {
   static constexpr int p = triangle + 18 * 1024;
   static constexpr int edges =
       p + panel_bytes;  // decay of the first row and of the rest of every octet and channel
-  static constexpr int rows = edges + 2 * 8 * padded_k * 4;
+  static constexpr int kept = edges + 2 * 8 * padded_k * 4;  // four factors of every thread
+  static constexpr int rows = kept + 4 * 8 * threads;
   static constexpr int diagonal = rows + 64 * sizeof(RowScale);  // q_i . k_i
   static constexpr int key_back = diagonal + 64 * 4;
   static constexpr int barrier = key_back + 64 * 4;
@@ -102,8 +103,16 @@ struct Gdn2Input {
   __device__ void read_decays(float2 (&log2_decay)[count], const Strip& own, int begin = 0) const {
     const int channel = first_channel + own.channel, first = strip_rows * own.strip + begin;
     Gates<std::uint32_t, float2, count> gates;
-    read_gates(gates, channel, first);
-    take_gates(log2_decay, gates, channel, first);
+    if (logs_given()) {  // one branch: registers for both would spill
+      read_gates(gates, channel, first, true);
+      take_gates(log2_decay, gates, channel, first, true);
+    } else {
+      read_gates(gates, channel, first, false);
+      take_gates(log2_decay, gates, channel, first, false);
+    }
+  }
+  __device__ bool logs_given() const {
+    return a.activations.gate == Gate::log_decay;
   }
   /// What the decays of neighbouring channels and `count` rows are made of. Raw holds as many elements as Logs has
   /// numbers.
@@ -115,14 +124,14 @@ struct Gdn2Input {
     Rate rate;
   };
   template <class Raw, class Logs, int count>
-  __device__ void read_gates(Gates<Raw, Logs, count>& gates, int channel, int first) const {
+  __device__ void read_gates(Gates<Raw, Logs, count>& gates, int channel, int first, bool logs) const {
     const bool inside = channel < a.key_dim;
     const int rows = inside ? chunk.rows - first : 0;
     const unsigned step = static_cast<unsigned>(a.gate_heads) * a.key_dim;  // elements of a row
     const int column = inside ? channel : 0;
     const std::int64_t from = (chunk.row + first) * step + static_cast<unsigned>(head) * a.key_dim + column;
     const Activations& act = a.activations;
-    if (act.gate == Gate::log_decay) {
+    if (logs) {
       read_rows(gates.logs, a.g + from, step * unsigned(sizeof(float)), rows);
     } else {
       read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
@@ -134,9 +143,9 @@ struct Gdn2Input {
   }
   template <class Raw, class Logs, int count>
   __device__ void take_gates(Logs (&log2_decay)[count], const Gates<Raw, Logs, count>& gates, int channel,
-                             int first) const {
+                             int first, bool logs) const {
     const Activations& act = a.activations;
-    if (act.gate == Gate::log_decay) {
+    if (logs) {
 #pragma unroll
       for (int i = 0; i < count; ++i) log2_decay[i] = gates.logs[i] * log2_e;
       return;

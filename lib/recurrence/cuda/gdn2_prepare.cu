@@ -65,14 +65,14 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// K~ and Q~ to device memory, K^ (of rows of length 1, in binary16) in the place of k; the rows of length 1.
+  /// K~ and Q~ to device memory; the rows of length 1.
   template <bool plain>
   __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
-                            const OctetFactors& f) const {
+                            float4 before) const {
     char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
     char* const query_to = static_cast<char*>(a.query) + image * L::tile;
     const bool unit = a.activations.l2_norm;
-    float4 erase = f.before;
+    float4 erase = before;
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       const std::uint32_t at = own.at(i);
@@ -87,12 +87,6 @@ struct Block : Gdn2Input<E, padded_k> {
       *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
       *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
     }
-    float4 restored = f.after;
-#pragma unroll
-    for (int i = octet_rows - 1; i >= 0; --i) {
-      if (i < octet_rows - 1) restored = restored * decay[i + 1];
-      put(L::k, own.at(i), pack<Half>(unpack<Half>(x.k[i]) * restored));
-    }
   }
 
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
@@ -102,14 +96,13 @@ struct Block : Gdn2Input<E, padded_k> {
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
     typename Input::template Gates<uint2, float4, octet_rows> gates;
-    this->read_gates(gates, own.channel, octet_rows * own.octet);
-    __syncthreads();  // the barrier is there
+    this->read_gates(gates, own.channel, octet_rows * own.octet, this->logs_given());
     this->wait_tiles();
     dependency_launch();
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     float4 decay[octet_rows];
-    this->take_gates(decay, gates, own.channel, octet_rows * own.octet);
+    this->take_gates(decay, gates, own.channel, octet_rows * own.octet, this->logs_given());
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
@@ -124,11 +117,15 @@ struct Block : Gdn2Input<E, padded_k> {
       *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
           f.after * first[0] * first[octets * fours];
     }
+    // Kept here: registers are scarce.
+    uint2* const kept = part<uint2>(L::kept) + threadIdx.x;
+    kept[0] = f.to8, kept[threads] = f.to16, kept[2 * threads] = f.to32,
+    kept[3 * threads] = pack<Half>(f.after);
     OctetRows x;
     if (a.activations.beta == Beta::plain) {
-      take_rows<true>(x, own, decay, f);
+      take_rows<true>(x, own, decay, f.before);
     } else {
-      take_rows<false>(x, own, decay, f);
+      take_rows<false>(x, own, decay, f.before);
     }
     // Else the compiler would keep the products that were made above.
 #pragma unroll
@@ -137,9 +134,10 @@ struct Block : Gdn2Input<E, padded_k> {
     OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};
     spans.multiply_small(decays, own, x, decay, products, warp);
-    spans.multiply_pairs(own, x, decays, f.to8, products, warp);
+    spans.multiply_pairs(own, x, decays, kept[0], products, warp);
     __syncthreads();  // the operands' places are free
-    spans.stage_joins(own, x, decays, f.to32, f.to16);
+    spans.stage_joins(own, x, decays, kept[2 * threads], kept[threads]);
+    spans.restore(own, x, decays, kept[3 * threads]);
     fence_async_proxy();
     __syncthreads();
     spans.multiply_joins(warp);
@@ -345,7 +343,7 @@ struct Block : Gdn2Input<E, padded_k> {
     const Chunk next = a.chunks.at(a.chunks.in_time(place, true));
     const int thread = threadIdx.x % 128, row = thread / 2;
     if (row < next.rows) {
-      const bool logs = a.activations.gate == Gate::log_decay;
+      const bool logs = this->logs_given();
       const unsigned half = a.key_dim / 2 * (logs ? sizeof(float) : sizeof(E));  // bytes
       const char* const gates =
           logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate);
@@ -385,10 +383,8 @@ __global__ void __launch_bounds__(2 * padded_k, blocks_together)
                                  slot,
                                  group,
                                  resident};
-  if (threadIdx.x == 0) {
-    barrier_init(block.barrier(), 1);
-    fence_async_proxy();
-  }
+  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
+  __syncthreads();
   block.load_tiles();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   block.triangles(warp);

@@ -171,6 +171,10 @@ struct Gdn2Spans {
       stage_lower(own, x, f, to16, L::joint + move + 4 * octet_bytes);
     }
   }
+  /// K^ in the place of k; `after`: from the octet to the end of the chunk.
+  __device__ void restore(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 after) const {
+    stage_lower(own, x, f, after, L::k);
+  }
   __device__ void multiply_joins(int warp) const {
     constexpr int half_tile = 32 * 128;
     const unsigned group = warp / 4, query = warp / 2 % 2, part = warp % 2;
