@@ -14,6 +14,13 @@ __device__ __forceinline__ float2 operator*(float2 a, float b) {
   return {a.x * b, a.y * b};
 }
 
+__device__ __forceinline__ float4 operator*(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+__device__ __forceinline__ float4 operator*(float4 a, float b) {
+  return {a.x * b, a.y * b, a.z * b, a.w * b};
+}
+
 __device__ __forceinline__ float sigmoid_fast(float x) {
   return __fdividef(1.0f, 1.0f + exp2_fast(-log2_e * x));
 }
@@ -21,10 +28,6 @@ __device__ __forceinline__ float softplus_fast(float x) {
   const float t = exp2_fast(-log2_e * fabsf(x));
   const float log1p = t < 0x1p-8f ? t - 0.5f * t * t : __logf(1.0f + t);
   return fmaxf(x, 0.0f) + log1p;  // NaN comes through log1p
-}
-/// log2 of the decay, clamped; NaN stays NaN: a fault in the input must show.
-__device__ __forceinline__ float clamped_log2(float natural) {
-  return (natural < lowest_log_decay ? lowest_log_decay : natural) * log2_e;
 }
 /// A_log of a head and its exponential.
 struct Rate {
@@ -52,6 +55,10 @@ __device__ __forceinline__ float2 erase_gate(Beta beta, float2 x) {
   if (beta == Beta::plain) return x;
   const float factor = beta == Beta::sigmoid ? 1.0f : 2.0f;
   return {factor * sigmoid_fast(x.x), factor * sigmoid_fast(x.y)};
+}
+__device__ __forceinline__ float4 erase_gate(Beta beta, float4 x) {
+  const float2 first = erase_gate(beta, float2{x.x, x.y}), second = erase_gate(beta, float2{x.z, x.w});
+  return {first.x, first.y, second.x, second.y};
 }
 
 }  // namespace deltaport::recurrence::cuda

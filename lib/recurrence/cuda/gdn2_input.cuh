@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recurrence/cuda/gdn2_levels.cuh"
 #include "recurrence/cuda/gdn2_prepare.cuh"
+#include "recurrence/cuda/gdn2_spans.cuh"
 #include "recurrence/cuda/inverse.cuh"
 
 /// The shared memory of a block of gdn2_prepare, and what comes into it.
@@ -13,21 +13,18 @@ template <int padded_k>
 struct Gdn2Layout {
   static constexpr int threads = 2 * padded_k, channels = padded_k;
   static constexpr int tile = padded_k * 128;
-  static constexpr int k = 0, q = tile, b = 2 * tile;  // later K^ (then X), Q~, K~
-  static constexpr int scratch = 3 * tile;             // factors of the levels; then:
-  static constexpr int far = scratch, near = far + tile;
+  static constexpr int k = 0;                   // later K^
+  static constexpr int q = tile, b = q + tile;  // later operands of the spans, then A in two parts
+  static constexpr int joint = b + tile;        // operands of the spans, then X
   // L, P, A and K^ are made of rows of length 1 and in binary16: bounded, and three bits more than bfloat16 where
   // alike keys cancel (repeated keys: error of o 1.5e-2 -> 4.5e-3). What goes to the scan has the element type.
-  static constexpr int triangle = scratch;  // L in float, then R
-  static constexpr int p = scratch + 18 * 1024;
-  static constexpr int high = p + panel_bytes, low = high + panel_bytes;
-  static constexpr int scratch_bytes = 42 * 1024;
-  static constexpr int halves = padded_k / 64;  // of the channels, one per warp of a strip
-  static constexpr int partial =
-      scratch + scratch_bytes;  // products of the second half: strip, level, lane, float4
+  static constexpr int high = q, low = high + panel_bytes;
+  static constexpr int triangle = joint + tile;  // L in float, then R
+  static constexpr int p = triangle + 18 * 1024;
   static constexpr int edges =
-      partial + (halves - 1) * 4 * 4 * 512;  // first and rest of every strip and channel
-  static constexpr int rows = edges + 2 * 4 * padded_k * 4;
+      p + panel_bytes;  // decay of the first row and of the rest of every octet and channel
+  static constexpr int kept = edges + 2 * 8 * padded_k * 4;  // four factors of every thread
+  static constexpr int rows = kept + 4 * 8 * threads;
   static constexpr int diagonal = rows + 64 * sizeof(RowScale);  // q_i . k_i
   static constexpr int key_back = diagonal + 64 * 4;
   static constexpr int barrier = key_back + 64 * 4;
@@ -101,49 +98,97 @@ struct Gdn2Input {
   }
 
   /// log2 decays of a thread's channels and `count` rows from row `begin` of its strip; 0 where there is no token or
-  /// channel. Reads there something else instead, so that all loads go out together.
+  /// channel. Not clamped: 2^-inf is 0.
   template <int count>
   __device__ void read_decays(float2 (&log2_decay)[count], const Strip& own, int begin = 0) const {
-    const int channel = first_channel + own.channel;
-    const bool inside = channel < a.key_dim;
-    const int first = strip_rows * own.strip + begin, rows = inside ? chunk.rows - first : 0;
-    const std::int64_t step = std::int64_t{a.gate_heads} * a.key_dim;
-    const std::int64_t from = chunk.row * step + std::int64_t{head} * a.key_dim + (inside ? channel : 0);
-    const auto at = [&](int i) { return from + min(first + i, chunk.rows - 1) * step; };
-    const Activations& act = a.activations;
-    if (act.gate == Gate::log_decay) {
-#pragma unroll
-      for (int i = 0; i < count; ++i) log2_decay[i] = *reinterpret_cast<const float2*>(a.g + at(i));
+    const int channel = first_channel + own.channel, first = strip_rows * own.strip + begin;
+    Gates<std::uint32_t, float2, count> gates;
+    if (logs_given()) {  // one branch: registers for both would spill
+      read_gates(gates, channel, first, true);
+      take_gates(log2_decay, gates, channel, first, true);
     } else {
-      std::uint32_t raw[count];
-#pragma unroll
-      for (int i = 0; i < count; ++i)
-        raw[i] = *reinterpret_cast<const std::uint32_t*>(static_cast<const E*>(a.raw_gate) + at(i));
-      float2 bias = {0.0f, 0.0f};
-      if (act.dt_bias != nullptr && inside) {
-        bias = *reinterpret_cast<const float2*>(act.dt_bias + std::int64_t{head} * a.key_dim + channel);
-      }
-      const Rate rate = read_rate(act, head);
-      const float bound = act.gate_lower_bound;
-#pragma unroll
-      for (int i = 0; i < count; ++i) {
-        const float2 x = unpack<E>(raw[i]);
-        log2_decay[i] = {natural_decay(act.gate, x.x + bias.x, rate, bound),
-                         natural_decay(act.gate, x.y + bias.y, rate, bound)};
-      }
+      read_gates(gates, channel, first, false);
+      take_gates(log2_decay, gates, channel, first, false);
     }
+  }
+  __device__ bool logs_given() const {
+    return a.activations.gate == Gate::log_decay;
+  }
+  /// What the decays of neighbouring channels and `count` rows are made of. Raw holds as many elements as Logs has
+  /// numbers.
+  template <class Raw, class Logs, int count>
+  struct Gates {
+    Logs logs[count];
+    Raw raw[count];
+    Logs bias;
+    Rate rate;
+  };
+  template <class Raw, class Logs, int count>
+  __device__ void read_gates(Gates<Raw, Logs, count>& gates, int channel, int first, bool logs) const {
+    const bool inside = channel < a.key_dim;
+    const int rows = inside ? chunk.rows - first : 0;
+    const unsigned step = static_cast<unsigned>(a.gate_heads) * a.key_dim;  // elements of a row
+    const int column = inside ? channel : 0;
+    const std::int64_t from = (chunk.row + first) * step + static_cast<unsigned>(head) * a.key_dim + column;
+    const Activations& act = a.activations;
+    if (logs) {
+      read_rows(gates.logs, a.g + from, step * unsigned(sizeof(float)), rows);
+    } else {
+      read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
+      gates.bias = Logs{};
+      if (act.dt_bias != nullptr)
+        read_bias(gates.bias, act.dt_bias + static_cast<unsigned>(head) * a.key_dim + column);
+      gates.rate = read_rate(act, head);
+    }
+  }
+  template <class Raw, class Logs, int count>
+  __device__ void take_gates(Logs (&log2_decay)[count], const Gates<Raw, Logs, count>& gates, int channel,
+                             int first, bool logs) const {
+    const Activations& act = a.activations;
+    if (logs) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) log2_decay[i] = gates.logs[i] * log2_e;
+      return;
+    }
+    const int rows = channel < a.key_dim ? chunk.rows - first : 0;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      log2_decay[i] = i < rows ? make_float2(clamped_log2(log2_decay[i].x), clamped_log2(log2_decay[i].y))
-                               : make_float2(0.0f, 0.0f);
+      log2_decay[i] = natural_decays(unpack<E>(gates.raw[i]), gates.bias, act, gates.rate) * log2_e;
+      if (i >= rows) log2_decay[i] = Logs{};
     }
   }
-  /// From logarithms to decays; notes the strip's products.
-  __device__ void take_decays(float2 (&decay)[strip_rows], const Strip& own) const {
-#pragma unroll
-    for (int i = 0; i < strip_rows; ++i) decay[i] = make_float2(exp2_fast(decay[i].x), exp2_fast(decay[i].y));
-    note_edges(decay, own);
+  __device__ static void read_bias(float2& bias, const float* from) {
+    bias = *reinterpret_cast<const float2*>(from);
   }
+  __device__ static void read_bias(float4& bias, const float* from) {
+    bias = {from[0], from[1], from[2], from[3]};
+  }
+  __device__ static float2 natural_decays(float2 x, float2 bias, const Activations& act, const Rate& rate) {
+    return {natural_decay(act.gate, x.x + bias.x, rate, act.gate_lower_bound),
+            natural_decay(act.gate, x.y + bias.y, rate, act.gate_lower_bound)};
+  }
+  __device__ static float4 natural_decays(float4 x, float4 bias, const Activations& act, const Rate& rate) {
+    const float2 first = natural_decays({x.x, x.y}, float2{bias.x, bias.y}, act, rate),
+                 second = natural_decays({x.z, x.w}, float2{bias.z, bias.w}, act, rate);
+    return {first.x, first.y, second.x, second.y};
+  }
+  /// x[i] from i times `step_bytes` behind `from`; zero from `rows` on. All loads go out together.
+  template <class T, int count>
+  __device__ static void read_rows(T (&x)[count], const void* from, unsigned step_bytes, int rows) {
+    const char* const bytes = static_cast<const char*>(from);
+    if (rows >= count) {
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        x[i] = *reinterpret_cast<const T*>(bytes + std::uint64_t{step_bytes} * i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        x[i] = T{};
+        if (i < rows) x[i] = *reinterpret_cast<const T*>(bytes + std::uint64_t{step_bytes} * i);
+      }
+    }
+  }
+  /// The products of a strip.
   __device__ void note_edges(const float2 (&decay)[strip_rows], const Strip& own) const {
     float2 rest = decay[1];
 #pragma unroll

@@ -3,108 +3,59 @@
 
 #include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_input.cuh"
-#include "recurrence/cuda/wgmma.cuh"
+#include "recurrence/cuda/gdn2_prepare_spans.cuh"
+#include "recurrence/cuda/plan.cuh"
 
 namespace deltaport::recurrence::cuda {
 namespace {
+
+constexpr int blocks_together = 2;
 
 /// One block's part: a chunk and a gate head.
 template <class E, int padded_k>
 struct Block : Gdn2Input<E, padded_k> {
   using Input = Gdn2Input<E, padded_k>;
   using L = Gdn2Layout<padded_k>;
-  using Input::a, Input::memory, Input::chunk, Input::image, Input::address, Input::threads, Input::warps;
+  using Own = Octet<padded_k>;
+  using Products = OctetProducts<padded_k>;
+  using Input::a, Input::memory, Input::chunk, Input::image, Input::address, Input::threads;
+  static constexpr int steps = padded_k / 16, groups = threads / 128;
+
+  std::int64_t slot;
+  unsigned group;     ///< gate heads of a key head
+  unsigned resident;  ///< blocks that run at once
 
   template <class T>
   __device__ T* part(int offset) const {
     return Input::template part<T>(offset);
   }
-  /// Diagonal of the products of the strip's rows of two tiles; true on the lanes that hold it (rows i and i + 8).
-  template <class Operand>
-  __device__ bool row_products(float (&result)[2], int left, int right, int strip) const {
-    float d[2][4] = {};
+  __device__ RowScale* rows() const { return part<RowScale>(L::rows); }
+  __device__ uint2 take(int tile, std::uint32_t at) const { return *part<uint2>(tile + at); }
+  __device__ void put(int tile, std::uint32_t at, uint2 x) const { *part<uint2>(tile + at) = x; }
+
+  /// The norms of an octet's rows, by its warp: diagonals of the products of k and of q with both.
+  __device__ void write_rows(const Products& products, unsigned octet) const {
+    float with_k[4] = {}, with_q[4] = {};
+    const std::uint32_t from = products.pair(L::k, L::q, octet);
 #pragma unroll
-    for (int s = 0; s < padded_k / 16; ++s) {
-      std::uint32_t x[4], y[4];
-      load_a(x, address(left), strip_rows * strip, 16 * s);
-      load_b(y, address(right), strip_rows * strip, 16 * s);
-      multiply_add<Operand>(d[0], x, y[0], y[1]);
-      multiply_add<Operand>(d[1], x, y[2], y[3]);
+    for (int s = 0; s < steps; ++s) {
+      std::uint32_t x[4];
+      load_matrices(x, Products::pair_step(from, s));
+      multiply_add<E>(with_k, x, x[0], x[2]);
+      multiply_add<E>(with_q, x, x[1], x[3]);
     }
-    const int i = threadIdx.x % 32 / 4;
-    result[0] = i % 2 ? d[0][1] : d[0][0], result[1] = i % 2 ? d[1][3] : d[1][2];
-    return i / 2 == static_cast<int>(threadIdx.x % 4);
-  }
-  /// The norms of a strip's rows, by its warps.
-  __device__ void write_rows(int strip, int half) const {
-    float products[2];
-    const int i = strip_rows * strip + threadIdx.x % 32 / 4;
-    RowScale* const rows = part<RowScale>(L::rows);
-    const auto norms = [&](float RowScale::*scale, float RowScale::*back) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const float norm = rsqrtf(products[n] + 1e-6f);
-        rows[i + 8 * n].*scale = norm;
-        rows[i + 8 * n].*back = a.activations.l2_norm ? 1.0f : 1.0f / norm;
-      }
-    };
-    if (half == 0 && row_products<E>(products, L::k, L::k, strip)) norms(&RowScale::key, &RowScale::key_back);
-    if (half == L::halves - 1) {
-      if (row_products<E>(products, L::q, L::q, strip)) norms(&RowScale::query, &RowScale::query_back);
-      if (row_products<E>(products, L::q, L::k, strip)) {
-        part<float>(L::diagonal)[i] = products[0], part<float>(L::diagonal)[i + 8] = products[1];
-      }
-    }
+    const unsigned lane = threadIdx.x % 32, i = lane / 4;
+    if (lane % 4 != i / 2) return;
+    const bool odd = i % 2 == 1, unit = a.activations.l2_norm;
+    const float key = rsqrtf((odd ? with_k[1] : with_k[0]) + 1e-6f),
+                query = rsqrtf((odd ? with_q[3] : with_q[2]) + 1e-6f);
+    rows()[octet_rows * octet + i] = {key, query, unit ? 1.0f : 1.0f / key, unit ? 1.0f : 1.0f / query};
+    part<float>(L::diagonal)[octet_rows * octet + i] = odd ? with_k[3] : with_k[2];
   }
 
-  /// element_offset in a tile of 64 columns.
-  __device__ static unsigned p_offset(unsigned i, unsigned j) {
-    return i * 128 + ((j / 8 ^ i % 8) * 16 | j % 8 * 2);
-  }
-  /// An element of L or P from the product of rows of length 1; P stays that of such rows.
-  __device__ void put(bool query, unsigned i, unsigned j, float x) const {
-    const RowScale* const rows = part<RowScale>(L::rows);
-    if (query) {
-      *part<Half>(L::p + p_offset(i, j)) = static_cast<Half>(x);
-    } else {
-      part<float>(L::triangle)[i * triangle_pitch + j] = x * rows[i].key_back * rows[j].key_back;
-    }
-  }
-  __device__ void put_pair(bool query, unsigned i, unsigned j, float x, float y) const {
-    const RowScale* const rows = part<RowScale>(L::rows);
-    if (query) {
-      *part<std::uint32_t>(L::p + p_offset(i, j)) = pack<Half>(x, y);
-    } else {
-      *reinterpret_cast<float2*>(part<float>(L::triangle) + i * triangle_pitch + j) =
-          make_float2(x, y) * rows[i].key_back * make_float2(rows[j].key_back, rows[j + 1].key_back);
-    }
-  }
-  /// The products of the spans 8 to 1, from both halves of the channels in this order.
-  __device__ void put_levels(const float (&d)[4][4], unsigned strip, unsigned half) const {
-    const unsigned lane = threadIdx.x % 32;
-    if (half > 0) return;
-#pragma unroll
-    for (int level = 0; level < 4; ++level) {
-      const unsigned span = 8u >> level, n = lane / 4;
-      float4 other = {};
-      if (L::halves > 1) other = part<float4>(L::partial)[(strip * 4 + level) * 32 + lane];
-      const float key[2] = {d[level][0] + other.x, d[level][1] + other.y};
-      const float query[2] = {d[level][2] + other.z, d[level][3] + other.w};
-#pragma unroll
-      for (unsigned e = 0; e < 2; ++e) {
-        const unsigned m = 2 * (lane % 4) + e;
-        if (n / span != m / span) continue;  // rows of different blocks
-        const unsigned i = strip_rows * strip + upper_row(n, span),
-                       j = strip_rows * strip + lower_row(m, span);
-        put(false, i, j, key[e]);
-        put(true, i, j, query[e]);
-      }
-    }
-  }
-  /// By threads 0 to 63.
-  __device__ void put_diagonal() const {
-    const int i = threadIdx.x;
-    const RowScale row = part<RowScale>(L::rows)[i];
+  /// Element i of P's diagonal, and numbers of row i.
+  __device__ void put_diagonal(int i) const {
+    const RowScale row = rows()[i];
     *part<Half>(L::p + element_offset(i, i)) =
         static_cast<Half>(part<float>(L::diagonal)[i] * row.query * row.key);
     part<float>(L::key_back)[i] = row.key_back;
@@ -112,6 +63,95 @@ struct Block : Gdn2Input<E, padded_k> {
       a.norms[(2 * image) * 64 + i] = row.query;
       a.norms[(2 * image + 1) * 64 + i] = row.key;
     }
+  }
+
+  /// K~ and Q~ to device memory; the rows of length 1.
+  template <bool plain>
+  __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
+                            float4 before) const {
+    char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
+    char* const query_to = static_cast<char*>(a.query) + image * L::tile;
+    const bool unit = a.activations.l2_norm;
+    float4 erase = before;
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      const std::uint32_t at = own.at(i);
+      const float4 row = *reinterpret_cast<const float4*>(rows() + octet_rows * own.octet + i);
+      const float4 key = unpack<E>(take(L::k, at)) * row.x, query = unpack<E>(take(L::q, at)) * row.y,
+                   gate = unpack<E>(take(L::b, at)),
+                   both = (plain ? gate : erase_gate(a.activations.beta, gate)) * key;
+      x.k[i] = pack<Half>(key), x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
+      if (i > 0) erase = erase * decay[i];
+      float4 erased = both * erase, asked = query * (erase * a.activations.scale);
+      if (!unit) erased = erased * row.z, asked = asked * row.w;
+      *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
+      *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
+    }
+  }
+
+  /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
+  __device__ void triangles(int warp) const {
+    const Own own = Own::own(warp);
+    const Products products(memory);
+    constexpr int fours = padded_k / 4;
+    float4* const first = part<float4>(L::edges) + own.channel / 4;
+    typename Input::template Gates<uint2, float4, octet_rows> gates;
+    this->read_gates(gates, own.channel, octet_rows * own.octet, this->logs_given());
+    this->wait_tiles();
+    dependency_launch();
+#pragma unroll
+    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
+    float4 decay[octet_rows];
+    this->take_gates(decay, gates, own.channel, octet_rows * own.octet, this->logs_given());
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
+    }
+    first[own.octet * fours] = decay[0];
+    first[(octets + own.octet) * fours] =
+        decay[1] * decay[2] * (decay[3] * decay[4]) * (decay[5] * decay[6] * decay[7]);
+    __syncthreads();
+    const OctetFactors f = octet_factors<fours>(first, first + octets * fours, own.octet);
+    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
+    if (own.octet == 0) {
+      *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
+          f.after * first[0] * first[octets * fours];
+    }
+    // Kept here: registers are scarce.
+    uint2* const kept = part<uint2>(L::kept) + threadIdx.x;
+    kept[0] = f.to8, kept[threads] = f.to16, kept[2 * threads] = f.to32,
+    kept[3 * threads] = pack<Half>(f.after);
+    OctetRows x;
+    if (a.activations.beta == Beta::plain) {
+      take_rows<true>(x, own, decay, f.before);
+    } else {
+      take_rows<false>(x, own, decay, f.before);
+    }
+    // Else the compiler would keep the products that were made above.
+#pragma unroll
+    for (int i = 1; i < octet_rows; ++i)
+      asm volatile("" : "+f"(decay[i].x), "+f"(decay[i].y), "+f"(decay[i].z), "+f"(decay[i].w));
+    OctetDecays decays;
+    const Gdn2Spans<padded_k> spans{memory};
+    spans.multiply_small(decays, own, x, decay, products, warp);
+    spans.multiply_pairs(own, x, decays, kept[0], products, warp);
+    __syncthreads();  // the operands' places are free
+    spans.stage_joins(own, x, decays, kept[2 * threads], kept[threads]);
+    spans.restore(own, x, decays, kept[3 * threads]);
+    fence_async_proxy();
+    __syncthreads();
+    spans.multiply_joins(warp);
+    __syncthreads();
+    if (!a.activations.l2_norm) scale_triangle();
+  }
+  /// From rows of length 1 to rows as they count.
+  __device__ void scale_triangle() const {
+    float* const triangle = part<float>(L::triangle);
+    for (unsigned at = threadIdx.x; at < 64 * 64; at += threads) {
+      const unsigned i = at / 64, j = at % 64;
+      if (j < i) triangle[i * triangle_pitch + j] *= rows()[i].key_back * rows()[j].key_back;
+    }
+    __syncthreads();
   }
 
   /// The lower triangle of P as a register operand; above the diagonal the tile holds nothing.
@@ -139,107 +179,98 @@ struct Block : Gdn2Input<E, padded_k> {
       store_a(address(tile), 16 * warp, 16 * s, x);
     }
   }
-  /// A for the backward pass, rounded to E and what that left.
-  __device__ void save_inverse() const {
-    char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-    const float* const triangle = part<float>(L::triangle);
-#pragma unroll
-    for (int index = threadIdx.x; index < 64 * 32; index += threads) {
-      const int i = index / 32, j = index % 32 * 2, row = i / 16, column = j / 16;
-      const float* const from = column == row
-                                    ? triangle + i * triangle_pitch + j
-                                    : triangle + (16 * column + i % 16) * triangle_pitch + 16 * row + j % 16;
-      const float2 x = column <= row ? *reinterpret_cast<const float2*>(from) : make_float2(0.0f, 0.0f);
-      const std::uint32_t high = pack<E>(x.x, x.y);
-      const float2 rounded = unpack<E>(high);
-      *reinterpret_cast<std::uint32_t*>(to + element_offset(i, j)) = high;
-      *reinterpret_cast<std::uint32_t*>(to + panel_bytes + element_offset(i, j)) =
-          pack<E>(x.x - rounded.x, x.y - rounded.y);
-    }
-  }
-  /// Whole images to device memory, by all threads after a barrier.
-  template <int bytes>
-  __device__ void store(void* tensor, int tile) const {
-    char* const to = static_cast<char*>(tensor) + image * bytes;
-#if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) store_bulk(to, address(tile), bytes);
-#else
-    store_image<bytes, threads>(to, address(tile), threadIdx.x);
-#endif
-  }
 
-  /// L and P in shared memory, K~, Q~, K^ in the place of b, q and k; gamma.
-  __device__ void triangles(int warp) const {
-    const int lane = threadIdx.x % 32, half = warp % L::halves;
-    const Strip own{
-        memory, L::k, L::q, L::b, part<RowScale>(L::rows), warp / L::halves, 64 * half + 2 * lane};
-    float2 decay[strip_rows];
-    this->read_decays(decay, own);
-    this->take_decays(decay, own);
-    this->wait_tiles();
-    dependency_launch();
-    write_rows(own.strip, half);
-    __syncthreads();
-    normalise<E>(own, L::b, a.activations.beta, 0);
-    normalise<E>(own, L::b, a.activations.beta, batch_rows);
-    float levels[4][4];
-    multiply_levels<8>(levels[0], levels[1], own, decay, L::scratch + warp * 2 * level_bytes);
-    multiply_levels<2>(levels[2], levels[3], own, decay, L::scratch + warp * 2 * level_bytes);
-    if (half > 0) {
+  /// Eight numbers rounded to T, and what that left.
+  template <class T>
+  __device__ static void split(uint4& high, uint4& low, const float (&x)[8], float factor) {
+    std::uint32_t *const top = &high.x, *const rest = &low.x;
 #pragma unroll
-      for (int level = 0; level < 4; ++level) {
-        part<float4>(L::partial)[(own.strip * 4 + level) * 32 + lane] =
-            make_float4(levels[level][0], levels[level][1], levels[level][2], levels[level][3]);
+    for (int n = 0; n < 4; ++n) {
+      const float first = factor * x[2 * n], second = factor * x[2 * n + 1];
+      top[n] = pack<T>(first, second);
+      const float2 rounded = unpack<T>(top[n]);
+      rest[n] = pack<T>(first - rounded.x, second - rounded.y);
+    }
+  }
+  /// A thread's part of A = (I + L)^-1: a warp has the rows of one block of 16, a lane a row and eight columns of every
+  /// second block, which lie as invert_unit_lower leaves them.
+  struct InversePart {
+    static constexpr unsigned groups = threads / 128;
+    float x[4 / groups][8];
+    std::uint32_t at[4 / groups];  ///< byte offset in a tile
+  };
+  __device__ void read_inverse(InversePart& part_of, unsigned warp) const {
+    constexpr unsigned groups = InversePart::groups;
+    const unsigned lane = threadIdx.x % 32, row_block = warp / groups, i = 16 * row_block + lane % 16,
+                   side = lane / 16;
+    const float* const row =
+        part<float>(L::triangle) + lane % 16 * triangle_pitch + 16 * row_block + 8 * side;
+#pragma unroll
+    for (unsigned n = 0; n < 4 / groups; ++n) {
+      const unsigned column_block = n * groups + warp % groups;
+      part_of.at[n] = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
+      float4 left = {}, right = {};
+      if (column_block <= row_block) {
+        const float* const from = row + 16 * column_block * triangle_pitch;
+        left = *reinterpret_cast<const float4*>(from), right = *reinterpret_cast<const float4*>(from + 4);
       }
+      float(&x)[8] = part_of.x[n];
+      x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
+      x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
     }
-    __syncthreads();  // the levels' factors are free
-    stage_joins(own, decay, this->factors(own), L::far, L::near);
-    __syncthreads();
-    JoinTask tasks[8 / warps];
+  }
+  /// `factor` A rounded to T, and what that left.
+  template <class T>
+  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse, float factor) {
 #pragma unroll
-    for (int t = 0; t < 8 / warps; ++t)
-      tasks[t].template run<padded_k>(own, L::far, L::near, unsigned(t * warps + warp));
-    __syncthreads();  // the factors are free for L and P, the rows for what becomes of them
+    for (unsigned n = 0; n < 4 / InversePart::groups; ++n) {
+      uint4 high, low;
+      split<T>(high, low, inverse.x[n], factor);
+      *reinterpret_cast<uint4*>(high_to + inverse.at[n]) = high;
+      *reinterpret_cast<uint4*>(low_to + inverse.at[n]) = low;
+    }
+  }
+  /// A warp's 16 rows of a panel to the same place of an image in device memory.
+  __device__ void store_own_rows(void* image_panel, int panel, int row_block) const {
+    __syncwarp();
+    const int first = row_block * (16 * 128) + static_cast<int>(threadIdx.x % 32) * 16;
 #pragma unroll
-    for (int t = 0; t < 8 / warps; ++t) {
-      tasks[t].write(
-          [&](bool query, unsigned i, unsigned j, float x, float y) { put_pair(query, i, j, x, y); });
+    for (int n = 0; n < 4; ++n) {
+      const int at = first + n * 512;
+      *reinterpret_cast<uint4*>(static_cast<char*>(image_panel) + at) = load_shared16(address(panel + at));
     }
-    put_levels(levels, own.strip, half);
-    if (threadIdx.x < 64) put_diagonal();
-    const StripFactors f = this->factors(own);  // again: cheaper than registers that hold it
-    if (own.strip == 0) *reinterpret_cast<float2*>(a.gamma + image * padded_k + own.channel) = f.gamma;
-    if (a.activations.l2_norm) {
-      decay_rows<E, true>(own, decay, f, a.activations.scale);
-    } else {
-      decay_rows<E, false>(own, decay, f, a.activations.scale);
-    }
-    fence_async_proxy();
   }
 
   /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
   /// carries the decay behind it, the same row of K~ that before it.
   __device__ void note_forgetting(int warp) const {
-    const int strip = warp / L::halves, half = warp % L::halves, lane = threadIdx.x % 32;
+    const Own own = Own::own(warp);
     float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
-    const auto squares = [&](float* to, int tile) {
-      float products[2];
-      if (!row_products<E>(products, tile, tile, strip)) return;
-      const int i = strip_rows * strip + lane / 4;
-      to[i] = products[0], to[i + 8] = products[1];
-    };
-    if (half == 0) squares(x, L::k);
-    if (half == L::halves - 1) squares(erase, L::b);
+    const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
+#pragma unroll 1
+    for (int i = 0; i < octet_rows; ++i) {
+      const float4 left = unpack<E>(take(L::joint, own.at(i))),
+                   right = unpack<E>(*reinterpret_cast<const uint2*>(erased + own.at(i)));
+      float2 sums = {left.x * left.x + left.y * left.y + left.z * left.z + left.w * left.w,
+                     right.x * right.x + right.y * right.y + right.z * right.z + right.w * right.w};
+#pragma unroll
+      for (int step = Own::threads / 2; step > 0; step /= 2) {
+        sums.x += __shfl_xor_sync(0xffffffffu, sums.x, step);
+        sums.y += __shfl_xor_sync(0xffffffffu, sums.y, step);
+      }
+      if (own.channel == 0)
+        x[octet_rows * own.octet + i] = sums.x, erase[octet_rows * own.octet + i] = sums.y;
+    }
     __syncthreads();
     if (warp > 0) return;
+    const int lane = threadIdx.x % 32;
     constexpr float tiny = 0x1p-120f;  // squares may have underflowed
     float sum = 0.0f, gamma = 0.0f;
     for (int i = lane; i < 64; i += 32) sum += sqrtf(x[i] + tiny) * sqrtf(erase[i] + tiny);
-    constexpr int pairs = padded_k / 2;
-    for (int pair = lane; pair < pairs; pair += 32) {
-      float2 product = {1.0f, 1.0f};
-      for (int s = 0; s < 8; ++s) product = product * part<float2>(L::edges)[s * pairs + pair];
-      gamma = fmaxf(gamma, fmaxf(product.x, product.y));
+    for (int channel = lane; channel < padded_k; channel += 32) {
+      float product = 1.0f;
+      for (int s = 0; s < 2 * octets; ++s) product *= part<float>(L::edges)[s * padded_k + channel];
+      gamma = fmaxf(gamma, product);
     }
     sum = sum_warp(sum);
 #pragma unroll
@@ -250,76 +281,108 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// A, X and R, once L and P are in shared memory.
   __device__ void solve(int warp) const {
-    __syncthreads();
-    store<L::tile>(a.erase, L::b);
-    store<L::tile>(a.query, L::q);
     if (warp < 4) {
       invert_unit_lower(part<float>(L::triangle), warp);
-    } else {  // the barriers inside
-      __syncthreads();
+    } else {
+      if (threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
+      prefetch_later();
+      __syncthreads();  // the barriers inside
       __syncthreads();
     }
     __syncthreads();
-    if (warp < 4) {
-      split_inverse<Half>(part<float>(L::triangle), part<float>(L::key_back), address(L::high),
-                          address(L::low), threadIdx.x);
-    }
-    if (a.inverse != nullptr) save_inverse();
+    InversePart inverse;
+    read_inverse(inverse, warp);
+    put_inverse<Half>(part<char>(L::high), part<char>(L::low), inverse,
+                      part<float>(L::key_back)[16 * (warp / InversePart::groups) + threadIdx.x % 16]);
     fence_async_proxy();
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
-    std::uint32_t operand[2][4][4];
-    float x[32];
-    if (group == padded_k / 64 - 1) {
-      take_p(operand[0], row);
-      hold(x);
+    const std::uint32_t restored = address(L::k) + group * panel_bytes;
+    if (group == groups - 1) {
+      std::uint32_t p[4][4];
+      float r[32];
+      take_p(p, row);
+      hold(r);
       products_begin();
-      multiply<Half, Tile::by_columns>(x, operand[0], address(L::high), false);
-      multiply<Half, Tile::by_columns>(x, operand[0], address(L::low), true);
+      multiply<Half, Tile::by_columns>(r, p, address(L::high), false);
+      multiply<Half, Tile::by_columns>(r, p, address(L::low), true);
       products_commit();
       products_wait<0>();
-      hold(x);
-      const RowScale* const rows = part<RowScale>(L::rows) + 16 * row + threadIdx.x % 32 / 4;
-      const float factor[2] = {a.activations.scale * rows[0].query_back,
-                               a.activations.scale * rows[8].query_back};
-      write_tile(L::triangle, x, factor, row);
+      hold(r);
+      const RowScale* const own = rows() + 16 * row + threadIdx.x % 32 / 4;
+      const float factor[2] = {a.activations.scale * own[0].query_back,
+                               a.activations.scale * own[8].query_back};
+      write_tile(L::p, r, factor, row);  // this warp's rows of P are read
     }
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      load_a_transposed(operand[0][s], address(L::high), 16 * s, 16 * row);
-      load_a_transposed(operand[1][s], address(L::low), 16 * s, 16 * row);
-    }
-    const std::uint32_t restored = address(L::k) + group * panel_bytes;
+    float x[32];
     hold(x);
     products_begin();
-    multiply<Half, Tile::by_columns>(x, operand[0], restored, false);
-    multiply<Half, Tile::by_columns>(x, operand[1], restored, true);
+    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
+    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
     products_commit();
+    if (group == groups - 1) store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
+    if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
+      char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
+      put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
+    }
     products_wait<0>();
     hold(x);
-    __syncthreads();  // X takes the place of K^
-    write_tile(L::k + group * panel_bytes, x, {1.0f, 1.0f}, row);
-    fence_async_proxy();
-    __syncthreads();
-    store<L::tile>(a.x, L::k);
-    store<panel_bytes>(a.r, L::triangle);
-    if (decides(a.segments, a.chunks, image / a.gate_heads)) note_forgetting(warp);
+    const int panel = group * panel_bytes;
+    write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
+    store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
+    if (decides(a.segments, a.chunks, slot)) {
+      __syncthreads();
+      note_forgetting(warp);
+    }
+  }
+  /// Gates and tiles of the block that will run here next, into the second-level cache. By 128 threads.
+  __device__ void prefetch_later() const {
+    const std::uint32_t block = blockIdx.x + resident;
+    if (block >= gridDim.x) return;
+    const unsigned heads = a.gate_heads, place = block / heads, later = block - place * heads;
+    const Chunk next = a.chunks.at(a.chunks.in_time(place, true));
+    const int thread = threadIdx.x % 128, row = thread / 2;
+    if (row < next.rows) {
+      const bool logs = this->logs_given();
+      const unsigned half = a.key_dim / 2 * (logs ? sizeof(float) : sizeof(E));  // bytes
+      const char* const gates =
+          logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate);
+      const char* const from = gates + ((next.row + row) * heads + later) * (2 * half) + thread % 2 * half;
+      prefetch_line(from);
+      if (half > 128) prefetch_line(from + 128);
+    }
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) bulk_stores_wait_read();
+    if (thread == 0 && a.use_maps && next.rows > 0) {
+#pragma unroll
+      for (int panel = 0; panel < padded_k / 64; ++panel) {
+        const int first = static_cast<int>(next.row), column = 64 * panel;
+        prefetch_tile_bulk(&this->maps.q, column, later / group, first);
+        prefetch_tile_bulk(&this->maps.k, column, later / group, first);
+        prefetch_tile_bulk(&this->maps.b, column, later, first);
+      }
+    }
 #endif
+  }
+  __device__ static void prefetch_line(const void* from) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
   }
 };
 
+/// `group`: gate heads of a key head; `resident`: blocks that run at once.
 template <class E, int padded_k>
-__global__ void __launch_bounds__(2 * padded_k, 2)
-    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps) {
+__global__ void __launch_bounds__(2 * padded_k, blocks_together)
+    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group,
+                 unsigned resident) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.gate_heads, true);
-  const int head = blockIdx.x % a.gate_heads;
+  const unsigned heads = a.gate_heads, place = blockIdx.x / heads, head = blockIdx.x - place * heads;
+  const std::int64_t slot = a.chunks.in_time(place, true);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{
-      {a, maps, memory, chunk, head, head / (a.gate_heads / a.key_heads), slot * a.gate_heads + head, 0}};
+  const Block<E, padded_k> block{{a, maps, memory, chunk, static_cast<int>(head),
+                                  static_cast<int>(head / group), slot * heads + head, 0},
+                                 slot,
+                                 group,
+                                 resident};
   if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
   __syncthreads();
   block.load_tiles();
@@ -338,7 +401,9 @@ cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareM
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.gate_heads));
-  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps);
+  const auto group = static_cast<unsigned>(arguments.gate_heads / arguments.key_heads);
+  const auto resident = static_cast<unsigned>(blocks_together * processors());
+  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group, resident);
   return cudaGetLastError();
 }
 

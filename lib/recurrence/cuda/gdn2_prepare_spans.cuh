@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recurrence/cuda/gdn2_input.cuh"
+
+/// L and P of gdn2_prepare, span by span.
+namespace deltaport::recurrence::cuda {
+
+/// Works on the block's shared memory. L and P are of rows of length 1.
+template <int padded_k>
+struct Gdn2Spans {
+  using L = Gdn2Layout<padded_k>;
+  using Own = Octet<padded_k>;
+  using Products = OctetProducts<padded_k>;
+  static constexpr int steps = padded_k / 16, groups = L::threads / 128;
+
+  unsigned char* memory;
+
+  template <class T>
+  __device__ T* part(int offset) const {
+    return reinterpret_cast<T*>(memory + offset);
+  }
+  __device__ std::uint32_t address(int offset) const { return shared_address(memory + offset); }
+  __device__ void put(int tile, std::uint32_t at, uint2 x) const { *part<uint2>(tile + at) = x; }
+
+  /// element_offset in a tile of 64 columns.
+  __device__ static unsigned p_offset(unsigned i, unsigned j) {
+    return i * 128 + ((j / 8 ^ i % 8) * 16 | j % 8 * 2);
+  }
+  /// An element of L or P, of rows of length 1.
+  __device__ void put_product(bool query, unsigned i, unsigned j, float x) const {
+    if (query) {
+      *part<Half>(L::p + p_offset(i, j)) = static_cast<Half>(x);
+    } else {
+      part<float>(L::triangle)[i * triangle_pitch + j] = x;
+    }
+  }
+  __device__ void put_products(bool query, unsigned i, unsigned j, float x, float y) const {
+    if (query) {
+      *part<std::uint32_t>(L::p + p_offset(i, j)) = pack<Half>(x, y);
+    } else {
+      *reinterpret_cast<float2*>(part<float>(L::triangle) + i * triangle_pitch + j) = make_float2(x, y);
+    }
+  }
+
+  /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
+  /// and joint.
+  __device__ void multiply_small(OctetDecays& f, const Own& own, const OctetRows& x,
+                                 const float4 (&d)[octet_rows], const Products& products,
+                                 unsigned warp) const {
+    const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
+    const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
+    uint2 s[octet_rows];
+#pragma unroll
+    for (int i = 1; i < octet_rows; ++i) s[i] = pack<Half>(d[i]);
+    const uint2 h12 = pack<Half>(d12), h56 = pack<Half>(d56), h567 = pack<Half>(d567),
+                h1234 = pack<Half>(d1234);
+    f.upper[1] = s[1], f.upper[2] = h12, f.upper[3] = pack<Half>(d12 * d[3]), f.upper[4] = h1234;
+    f.upper[5] = pack<Half>(d1234 * d[5]), f.upper[6] = pack<Half>(d1234 * d56);
+    f.lower[0] = f.upper[7] = pack<Half>(d1234 * d567), f.lower[1] = pack<Half>(d234 * d567);
+    f.lower[2] = pack<Half>(d34 * d567), f.lower[3] = pack<Half>(d[4] * d567), f.lower[4] = h567;
+    f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
+    const uint2 upper4[4] = {{}, s[5], h56, h567},
+                lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
+    __syncwarp();  // the rows are read
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int wide = 4 + n, narrow = n / 2 * 4 + 2 + n % 2, lower = n / 2 * 4 + n % 2;
+      put(L::q, own.at(n), n == 0 ? x.b[wide] : multiply_halves(x.b[wide], upper4[n]));
+      put(L::q, own.at(4 + n), n == 0 ? x.q[wide] : multiply_halves(x.q[wide], upper4[n]));
+      put(L::b, own.at(n), n % 2 == 0 ? x.b[narrow] : multiply_halves(x.b[narrow], s[narrow]));
+      put(L::b, own.at(4 + n), n % 2 == 0 ? x.q[narrow] : multiply_halves(x.q[narrow], s[narrow]));
+      put(L::joint, own.at(n), multiply_halves(x.k[n], lower4[n]));
+      put(L::joint, own.at(4 + n), multiply_halves(x.k[lower], n == 0 ? h12 : n == 2 ? h56 : s[lower + 1]));
+    }
+    __syncwarp();
+    const unsigned lane = threadIdx.x % 32, i = lane / 4, c = lane % 4;
+    const bool query = i >= 4;
+#pragma unroll
+    for (unsigned n = 0; n < Own::per_warp; ++n) {
+      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
+      float y[4];
+      products.multiply(y, products.pair(L::q, L::b, octet), products.single(L::joint, octet));
+      if (c < 2) {
+        put_products(query, first + 4 + i % 4, first + 2 * c, y[0], y[1]);
+      } else if (i % 4 / 2 == c - 2) {
+        put_products(query, first + 4 * (c - 2) + 2 + i % 2, first + 4 * (c - 2), y[2], y[3]);
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      put(L::q, own.at(n), x.b[2 * n + 1]);
+      put(L::q, own.at(4 + n), x.q[2 * n + 1]);
+      put(L::b, own.at(n), multiply_halves(x.k[2 * n], s[2 * n + 1]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (unsigned n = 0; n < Own::per_warp; ++n) {
+      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
+      float y[2];
+      products.multiply_single(y, products.single(L::q, octet), products.single(L::b, octet));
+      if (c == i % 4 / 2) {
+        put_product(query, first + 2 * (i % 4) + 1, first + 2 * (i % 4), i % 2 == 1 ? y[1] : y[0]);
+      }
+    }
+    __syncwarp();
+  }
+
+  /// The operands of a larger span to tiles, `to` rows of the octet's own away; `rest`: from the octet to the anchor.
+  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
+                              uint2 rest, int b_tile, int q_tile) const {
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      uint2 b = x.b[i], q = x.q[i];
+      if (i > 0) b = multiply_halves(b, f.upper[i]), q = multiply_halves(q, f.upper[i]);
+      if (!anchor) b = multiply_halves(b, rest), q = multiply_halves(q, rest);
+      put(b_tile, own.at(i), b);
+      put(q_tile, own.at(i), q);
+    }
+  }
+  __device__ void stage_lower(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
+                              int tile) const {
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      uint2 k = multiply_halves(x.k[i], rest);
+      if (i < octet_rows - 1) k = multiply_halves(k, f.lower[i]);
+      put(tile, own.at(i), k);
+    }
+  }
+  /// Span 8: two octets that follow each other, of one warp or two.
+  __device__ void multiply_pairs(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
+                                 const Products& products, unsigned warp) const {
+    if (own.octet % 2 == 1) {
+      stage_upper(own, x, f, true, rest, L::b, L::q);
+    } else {
+      stage_lower(own, x, f, rest, L::q);
+    }
+    if (Own::per_warp > 1) {
+      __syncwarp();
+    } else {
+      pair_barrier(warp / 2);
+      if (warp % 2 == 1) return;
+    }
+    const unsigned lower = Own::per_warp > 1 ? 2 * warp : warp;
+    float y[4];
+    products.multiply(y, products.pair(L::b, L::q, lower + 1), products.single(L::q, lower));
+    const unsigned i = octet_rows * (lower + 1) + threadIdx.x % 32 / 4,
+                   j = octet_rows * lower + 2 * (threadIdx.x % 4);
+    put_products(false, i, j, y[0], y[1]);
+    put_products(true, i, j, y[2], y[3]);
+  }
+  /// Of 64 threads, without the others.
+  __device__ static void pair_barrier(unsigned pair) {
+    asm volatile("bar.sync %0, 64;" ::"r"(pair + 1) : "memory");
+  }
+  /// The operands of the spans 32 and 16, 32 upper rows each: b o k above q; and 32 lower rows.
+  __device__ void stage_joins(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 to32,
+                              uint2 to16) const {
+    constexpr int octet_bytes = octet_rows * 128;
+    const int octet = own.octet;
+    if (octet >= 4) {
+      stage_upper(own, x, f, octet == 4, to32, L::q - 4 * octet_bytes, L::q);
+    } else {
+      stage_lower(own, x, f, to32, L::joint);
+    }
+    const int move = (octet / 4 * 2 + octet % 2 - octet) * octet_bytes;
+    if (octet / 2 % 2 == 1) {
+      stage_upper(own, x, f, octet % 2 == 0, to16, L::b + move, L::b + move + 4 * octet_bytes);
+    } else {
+      stage_lower(own, x, f, to16, L::joint + move + 4 * octet_bytes);
+    }
+  }
+  /// K^ in the place of k; `after`: from the octet to the end of the chunk.
+  __device__ void restore(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 after) const {
+    stage_lower(own, x, f, after, L::k);
+  }
+  __device__ void multiply_joins(int warp) const {
+    constexpr int half_tile = 32 * 128;
+    const unsigned group = warp / 4, query = warp / 2 % 2, part = warp % 2;
+    const unsigned i = threadIdx.x % 32 / 4, j = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (unsigned span = 0; span < 2; ++span) {
+      if (groups > 1 && group != span) continue;
+      float d[16];
+      hold(d);
+      products_begin();
+      if (span == 0) {
+        multiply_join<steps>(d, address(L::q), address(L::joint));
+      } else {
+        multiply_join<steps>(d, address(L::b), address(L::joint + half_tile));
+      }
+      products_commit();
+      products_wait<0>();
+      hold(d);
+#pragma unroll
+      for (unsigned n = 0; n < 4; ++n) {
+        if (span == 1 && n / 2 != part) continue;
+        const unsigned row = (span == 0 ? 32 + 16 * part : 16 + 32 * part) + i;
+        const unsigned column = (span == 0 ? 8 * n : 32 * part + 8 * (n % 2)) + j;
+        put_products(query, row, column, d[4 * n], d[4 * n + 1]);
+        put_products(query, row + 8, column, d[4 * n + 2], d[4 * n + 3]);
+      }
+    }
+  }
+};
+
+}  // namespace deltaport::recurrence::cuda
