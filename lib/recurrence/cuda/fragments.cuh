@@ -109,6 +109,26 @@ __device__ __forceinline__ void scale_unit(uint4& x, float factor) {
     parts[i] = pack<E>(factor * pair.x, factor * pair.y);
   }
 }
+/// Products of eight elements each, rounded once: two factors of 16 bits have an exact product in float.
+template <class E>
+__device__ __forceinline__ uint4 multiply_units(uint4 x, const uint4& y) {
+  std::uint32_t* const left = &x.x;
+  const std::uint32_t* const right = &y.x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (__is_same(E, Bf16)) {
+      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(left[i]) : "r"(left[i]), "r"(right[i]));
+    } else {
+      asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(left[i]) : "r"(left[i]), "r"(right[i]));
+    }
+#else
+    const float2 a = unpack<E>(left[i]), b = unpack<E>(right[i]);
+    left[i] = pack<E>(a.x * b.x, a.y * b.y);
+#endif
+  }
+  return x;
+}
 /// Sum of products of eight elements.
 template <class E>
 __device__ __forceinline__ float dot_units(uint4 x, uint4 y) {

@@ -5,10 +5,26 @@
 #include "recurrence/cuda/pipeline.cuh"
 #include "recurrence/cuda/tensor_map.hpp"
 
-/// Tiles of the users' tensors [rows, heads, dim] to and from shared memory: 64 rows and 64 columns a panel. Chunks of
+/// Blocks of heads and places; tiles of the users' tensors [rows, heads, dim] to and from shared memory: 64 rows and 64 columns a panel. Chunks of
 /// 64 rows go by the copy engine, where there is one; shorter ones by the threads, since rows of the next sequence must
 /// not come along.
 namespace deltaport::recurrence::cuda {
+
+/// A block for every head and place, heads first. Two axes where they fit: a block then finds its own without division.
+inline dim3 grid_of(int heads, std::int64_t places) {
+  constexpr std::int64_t largest_y = 65535;
+  if (places <= largest_y) return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(places));
+  return dim3(static_cast<unsigned>(heads * places));
+}
+struct HeadAndPlace {
+  int head;
+  std::uint32_t place;
+};
+__device__ __forceinline__ HeadAndPlace head_and_place(int heads) {
+  if (gridDim.y > 1) return {static_cast<int>(blockIdx.x), blockIdx.y};
+  const std::uint32_t place = blockIdx.x / static_cast<std::uint32_t>(heads);
+  return {static_cast<int>(blockIdx.x - place * heads), place};
+}
 
 struct TensorTiles {
   const void* base = nullptr;
@@ -16,7 +32,10 @@ struct TensorTiles {
 
   __device__ std::int64_t row_bytes() const { return std::int64_t{2} * heads * dim; }
   __device__ const char* at(std::int64_t row, int head, int column) const {
-    return static_cast<const char*>(base) + row * row_bytes() + 2 * (std::int64_t{head} * dim + column);
+    return static_cast<const char*>(base) + offset(row, head, column);
+  }
+  __device__ std::int64_t offset(std::int64_t row, int head, int column) const {
+    return row * row_bytes() + 2 * (std::int64_t{head} * dim + column);
   }
 #if defined(DELTAPORT_BULK_COPY)
   /// By one thread.
