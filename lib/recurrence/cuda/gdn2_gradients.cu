@@ -13,10 +13,16 @@ namespace {
 constexpr int threads = 3 * group_threads;
 
 /// Barriers of the block; 0 is __syncthreads.
-enum Sync : int { sync_third = 1, sync_all, sync_y, sync_y_odd, sync_first, sync_maxima };
+enum Sync : int { sync_third = 1, sync_all, sync_y, sync_y_odd, sync_maxima };
 
 /// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; A, R and X.
-enum Loaded : int { loaded_erase, loaded_values, loaded_d_states = loaded_values + 2, loaded_rest = 5, barrier_count };
+enum Loaded : int {
+  loaded_erase,
+  loaded_values,
+  loaded_d_states = loaded_values + 2,
+  loaded_rest = 5,
+  barrier_count
+};
 
 /// 64 value columns of one of the value heads.
 struct Turn {
@@ -36,8 +42,7 @@ struct Layout {
   static constexpr int v = 0, w = panel_bytes, d_o = 2 * panel_bytes, d_y = 3 * panel_bytes,
                        s = 4 * panel_bytes, d_s = s + wide;
   static constexpr int value_bytes = d_s + wide;
-  static constexpr int states = values + 2 * value_bytes;  // sums of S dS' of every warp
-  static constexpr int maxima = states + 4 * padded_k * 4;
+  static constexpr int maxima = values + 2 * value_bytes;
   static constexpr int barriers = maxima + 8 * 4;
   static constexpr int bytes = barriers + barrier_count * 8;
   static_assert(bytes <= 227 * 1024);
@@ -148,7 +153,11 @@ struct Block {
 #endif
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      const TensorTiles tile{i == 0 ? a.v : i == 1 ? a.w : i == 2 ? a.d_o : a.d_y, a.value_heads, a.value_dim};
+      const TensorTiles tile{i == 0   ? a.v
+                             : i == 1 ? a.w
+                             : i == 2 ? a.d_o
+                                      : a.d_y,
+                             a.value_heads, a.value_dim};
       tile.load<64, group_threads>(to + i * panel_bytes, chunk.row, chunk.rows, turn.head, 64 * turn.tile,
                                    threadIdx.x);
     }
@@ -176,7 +185,9 @@ struct Block {
     barrier_wait(barrier(which), phase & 1);
     if (!whole()) fence_async_proxy();
   }
-  __device__ void wait_d_states(Turn turn) const { wait(loaded_d_states + (turn.number & 1), (turn.number >> 1)); }
+  __device__ void wait_d_states(Turn turn) const {
+    wait(loaded_d_states + (turn.number & 1), (turn.number >> 1));
+  }
   /// Calls body(turn) for all turns; loads, by the first group, go two turns ahead.
   template <bool loads = false, class Body>
   __device__ void for_values(Body body) const {
@@ -249,14 +260,14 @@ struct Block {
     const int warp = threadIdx.x / 32, row = own_row(warp);
     load_first();
     {
-      float d_q[padded_k / 2], states[8] = {};
+      float d_q[padded_k / 2], states[steps / 4][2][4] = {};
       clear(d_q);
       for_values<true>([&](Turn turn) {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
         write_value_gradients(turn);
         wait_d_states(turn);
-        add_states(states, turn.number);
+        add_states(states, turn.number, warp);
       });
       write_fragments(a.between.d_query, d_q, 1.0f, warp);
       write_states(states, warp);
@@ -323,38 +334,31 @@ struct Block {
       gates[i] = pack<E>(first.x, first.y), values[i] = pack<E>(second.x, second.y);
     }
   }
-  /// Adds S dS' of eight channels and every so many value columns.
-  __device__ void add_states(float (&sums)[8], int turn) const {
-    constexpr unsigned units = padded_k / 8, together = group_threads / units;
-    const std::uint32_t first = value_tile(turn, 0) + unit_offset(threadIdx.x / units, threadIdx.x % units * 8);
-    static_assert(together % 8 == 0, "the swizzle is the same in every step");
-#pragma unroll 2
-    for (unsigned v = 0; v < 64; v += together) {
-      const std::uint32_t offset = first + v * 128;
-      const uint4 s = load_shared16(offset + L::s), d_s = load_shared16(offset + L::d_s);
-      const std::uint32_t left[4] = {s.x, s.y, s.z, s.w}, right[4] = {d_s.x, d_s.y, d_s.z, d_s.w};
+  /// Adds S^T dS' of each 16 channels of this warp with themselves: the sums over v of S dS' are its diagonal.
+  __device__ void add_states(float (&sums)[steps / 4][2][4], int turn, int warp) const {
+    const std::uint32_t s = value_tile(turn, L::s), d_s = value_tile(turn, L::d_s);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 x = unpack<E>(left[i]), y = unpack<E>(right[i]);
-        sums[2 * i] = fmaf(x.x, y.x, sums[2 * i]), sums[2 * i + 1] = fmaf(x.y, y.y, sums[2 * i + 1]);
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < steps / 4; ++i) {
+        const int channel = 16 * (warp * (steps / 4) + i);
+        std::uint32_t left[4], right[4];
+        load_a_transposed(left, s, 16 * k, channel);
+        load_b_transposed(right, d_s, 16 * k, channel);
+        multiply_add<E>(sums[i][0], left, right[0], right[1]);
+        multiply_add<E>(sums[i][1], left, right[2], right[3]);
       }
     }
   }
-  __device__ void write_states(float (&sums)[8], int warp) const {
-    constexpr int units = padded_k / 8;
-    float* const shared = reinterpret_cast<float*>(memory + L::states);
-    const int lane = threadIdx.x % 32;
+  __device__ void write_states(const float (&sums)[steps / 4][2][4], int warp) const {
+    float* const to = a.between.d_gamma + image() * padded_k;
+    const int r = threadIdx.x % 32 / 4, side = r - 2 * (threadIdx.x % 4);
+    if (side != 0 && side != 1) return;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int step = units; step < 32; step *= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], step);
-      if (lane < units) shared[warp * padded_k + 8 * lane + i] = sums[i];
-    }
-    named_barrier<sync_first, group_threads>();
-    if (threadIdx.x < padded_k) {
-      const float* const from = shared + threadIdx.x;
-      a.between.d_gamma[image() * padded_k + threadIdx.x] =
-          from[0] + from[padded_k] + from[2 * padded_k] + from[3 * padded_k];
+    for (int i = 0; i < steps / 4; ++i) {
+      const int channel = 16 * (warp * (steps / 4) + i) + r;
+      to[channel] = side == 0 ? sums[i][0][0] : sums[i][0][1];
+      to[channel + 8] = side == 0 ? sums[i][1][2] : sums[i][1][3];
     }
   }
 
@@ -506,8 +510,8 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& a, const Gdn2GradientMaps& maps, cudaStream_t stream) {
-  return launch(gdn2_gradients<E, padded_k>, grid_of(a.gate_heads, a.chunks.slots()), threads, Layout<padded_k>::bytes, Start::beside_previous,
-                stream, a, maps);
+  return launch(gdn2_gradients<E, padded_k>, grid_of(a.gate_heads, a.chunks.slots()), threads,
+                Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn2_gradients<Bf16, 64>(const Gdn2Gradients&, const Gdn2GradientMaps&,
