@@ -113,9 +113,12 @@ struct Block {
     barrier_arrive_expect(full_too, L::wide);
     copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, index), L::wide, full_too);
   }
-  __device__ void start_all(bool tiles_too) const {
+  /// What is needed first, and the rest.
+  __device__ void start_first(bool tiles_too) const {
     start_erase();
     start_values(first_turn(), tiles_too);
+  }
+  __device__ void start_others(bool tiles_too) const {
     if (turns() > 1) start_values(after(first_turn()), tiles_too);
     start_rest();
   }
@@ -292,28 +295,24 @@ struct Block {
     const std::int64_t offset = tile.offset(chunk.row + first, turn.head, column);
     char *dv = static_cast<char*>(a.dv) + offset, *dw = static_cast<char*>(a.dw) + offset;
     const std::int64_t step = rows * tile.row_bytes();
-    const int left = (chunk.rows - static_cast<int>(first) + rows - 1) / rows;
+    constexpr int together = 4;
 #pragma unroll 1
-    for (int i = 0; i < left; i += 2) {
-      uint4 v[2], w[2], d_y[2];
+    for (int i = 0; i < chunk_rows / rows; i += together) {
+      uint4 v[together], w[together], d_y[together];
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
+      for (int k = 0; k < together; ++k) {
         const std::uint32_t from = place + (i + k) * rows * 128;
         v[k] = load_shared16(from + L::v), w[k] = load_shared16(from + L::w);
         d_y[k] = load_shared16(from + L::d_y);
       }
-      if (a.write_sigmoid) {
 #pragma unroll
-        for (int k = 0; k < 2; ++k) through_sigmoid(v[k], w[k], d_y[k]);
-      } else {
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
+      for (int k = 0; k < together; ++k) {
+        if (a.write_sigmoid) {
+          through_sigmoid(v[k], w[k], d_y[k]);
+        } else {
           w[k] = multiply_units<E>(d_y[k], w[k]), v[k] = multiply_units<E>(d_y[k], v[k]);
         }
-      }
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        if (i + k < left) {
+        if (static_cast<int>(first) + (i + k) * rows < chunk.rows) {
           *reinterpret_cast<uint4*>(dv) = w[k];
           *reinterpret_cast<uint4*>(dw) = v[k];
         }
@@ -338,15 +337,24 @@ struct Block {
   __device__ void add_states(float (&sums)[steps / 4][2][4], int turn, int warp) const {
     const std::uint32_t s = value_tile(turn, L::s), d_s = value_tile(turn, L::d_s);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < 4; k += 2) {
+      std::uint32_t left[2][steps / 4][4], right[2][steps / 4][4];
 #pragma unroll
-      for (int i = 0; i < steps / 4; ++i) {
-        const int channel = 16 * (warp * (steps / 4) + i);
-        std::uint32_t left[4], right[4];
-        load_a_transposed(left, s, 16 * k, channel);
-        load_b_transposed(right, d_s, 16 * k, channel);
-        multiply_add<E>(sums[i][0], left, right[0], right[1]);
-        multiply_add<E>(sums[i][1], left, right[2], right[3]);
+      for (int part = 0; part < 2; ++part) {
+#pragma unroll
+        for (int i = 0; i < steps / 4; ++i) {
+          const int channel = 16 * (warp * (steps / 4) + i);
+          load_a_transposed(left[part][i], s, 16 * (k + part), channel);
+          load_b_transposed(right[part][i], d_s, 16 * (k + part), channel);
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+#pragma unroll
+        for (int i = 0; i < steps / 4; ++i) {
+          multiply_add<E>(sums[i][0], left[part][i], right[part][i][0], right[part][i][1]);
+          multiply_add<E>(sums[i][1], left[part][i], right[part][i][2], right[part][i][3]);
+        }
       }
     }
   }
@@ -489,10 +497,13 @@ __global__ void __launch_bounds__(threads, 1)
     block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
     fence_async_proxy();
-    block.start_all(block.whole());
+    block.start_first(block.whole());
 #endif
   }
   __syncthreads();
+#if defined(DELTAPORT_BULK_COPY)
+  if (threadIdx.x == 0) block.start_others(block.whole());
+#endif
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_give<152>();

@@ -19,8 +19,9 @@ struct Block : BlockBase<E, padded_k> {
   using Base::at;
   using Base::chunk;
   using Base::factor;
-  using Base::gram;
+  using Base::float_d_r;
   using Base::group;
+  using Base::h_tile;
   using Base::key_head;
   using Base::load_first;
   using Base::maps;
@@ -33,7 +34,7 @@ struct Block : BlockBase<E, padded_k> {
   using Base::value_tile;
   using Base::wait;
 
-  /// First group: dq, N, dP.
+  /// First group: dq, dP.
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
     float dq[padded_k / 2];
@@ -62,18 +63,16 @@ struct Block : BlockBase<E, padded_k> {
         add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
       });
       named_arrive<sync_e, 3 * group_threads>();
-      float sums[2] = {0.0f, 0.0f};
-      sum_scores(sums, d_r, warp, row);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) store_floats(d_r_at(i, threadIdx.x), &d_r[4 * i]);
       sum_quads(dot);
-      sum_quads(sums);
       if (threadIdx.x % 4 == 0) {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          sum(sum_query)[row + 8 * part] =
-              query_norm[row + 8 * part] * (dot[part] - before[part]) + sums[part];
+          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
         }
       }
-      named_arrive<sync_scores, 2 * group_threads>();
+      named_arrive<sync_n, 2 * group_threads>();
 
       std::uint32_t operand[4][4];
       for_entries([&](int j, int part, int column) {
@@ -101,7 +100,7 @@ struct Block : BlockBase<E, padded_k> {
       fence_async_proxy();
       named_arrive<sync_m, 2 * group_threads>();
       add<E, Tile::by_columns>(dq, operand, at(L::k));
-      named_barrier<sync_read, 2 * group_threads>();
+      named_barrier<sync_read, 3 * group_threads>();
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
@@ -113,6 +112,14 @@ struct Block : BlockBase<E, padded_k> {
       }
       end_of_head(member);
     }
+  }
+  /// Four registers of one of the 128 threads that hold dR.
+  __device__ std::uint32_t d_r_at(int i, unsigned thread) const {
+    return float_d_r() + (i * group_threads + thread) * 16;
+  }
+  __device__ static void store_floats(std::uint32_t to, const float* from) {
+    store_shared16(to, make_uint4(__float_as_uint(from[0]), __float_as_uint(from[1]),
+                                  __float_as_uint(from[2]), __float_as_uint(from[3])));
   }
   /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
   /// second group arrives once it has read the states of the tile before, whose place dX takes.
@@ -184,7 +191,7 @@ struct Block : BlockBase<E, padded_k> {
         add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
       });
-      named_arrive<sync_read, 2 * group_threads>();
+      named_arrive<sync_read, 3 * group_threads>();
       wait(loaded_rest, member);
       named_barrier<sync_d, 2 * group_threads>();
 
@@ -192,14 +199,14 @@ struct Block : BlockBase<E, padded_k> {
       named_barrier<sync_m, 2 * group_threads>();
       add_tiles<E, Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
-      const std::uint32_t h = value_tile(1, L::h);
+      const std::uint32_t h = h_tile();
       add_all(dk, [&] {
         issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k));
         issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k));
       });
       if (member + 1 == group) {
-        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s),
-                                              a.dk, maps.dk);
+        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm),
+                                              value_tile(tiles, L::d_s), a.dk, maps.dk);
       }
       end_of_head<true>(member);
     }
@@ -228,7 +235,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Third group: <S, dS'>; dX, rounded with its decay for dk and without for the inverse; t, its products with X.
+  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
@@ -238,37 +245,75 @@ struct Block : BlockBase<E, padded_k> {
       wait(loaded_keys, member);
       const float* const decay = factor(factor_decay);
       this->for_values(head, member, [&](int tile) {
-        add_states(states, tile, warp);
         wait_y(tile);
-        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
+        add_all(
+            d_x,
+            [&] {
+              issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, value_tile(tile, L::v),
+                                                                 value_tile(tile, L::d_s));
+            },
+            [&] {
+              if (tile + 1 < tiles) add_states(states, tile, warp);
+            });
       });
       store_rows<E>(plain_d_x(), d_x, warp);
+      fence_async_proxy();
+      named_arrive<sync_e, 3 * group_threads>();
+      const float last = decay[63];
+      store_scaled(at(L::d_x), d_x, exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8]), warp);
+      fence_async_proxy();
+      named_arrive<sync_d, 2 * group_threads>();
+
       wait(loaded_rest, member);
       float through[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::x), warp, [&](int j, int part, float x) { through[part] += d_x[j] * x; });
       sum_quads(through);
       if (thread % 4 == 0) sum(sum_row_x)[row] = through[0], sum(sum_row_x)[row + 8] = through[1];
+      add_states(states, tiles - 1, warp);
+      named_arrive<sync_read, 3 * group_threads>();
       write_states(states, warp);
-      fence_async_proxy();
-      named_arrive<sync_e, 3 * group_threads>();
-      const float last = decay[63];
-      const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
-      scale_rows(d_x, c);
-      store_rows<E>(at(L::d_x), d_x, warp);
-      fence_async_proxy();
-      named_arrive<sync_d, 2 * group_threads>();
+      named_barrier<sync_n, 2 * group_threads>();
+      float d_r[32], sums[2] = {0.0f, 0.0f};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const uint4 x = load_shared16(d_r_at(i, thread));
+        d_r[4 * i] = __uint_as_float(x.x), d_r[4 * i + 1] = __uint_as_float(x.y);
+        d_r[4 * i + 2] = __uint_as_float(x.z), d_r[4 * i + 3] = __uint_as_float(x.w);
+      }
+      sum_scores(sums, d_r, warp, row);
+      sum_quads(sums);
+      if (thread % 4 == 0) sum(sum_score)[row] = sums[0], sum(sum_score)[row + 8] = sums[1];
+      named_arrive<sync_scores, 2 * group_threads>();
       end_of_head(member);
+    }
+  }
+  /// Rows times a factor each, rounded, to a tile.
+  __device__ static void store_scaled(std::uint32_t tile, const float (&d)[padded_k / 2], float first,
+                                      float second, int warp) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      const int j = 8 * s;
+      const std::uint32_t operand[4] = {
+          pack<E>(first * d[j], first * d[j + 1]), pack<E>(second * d[j + 2], second * d[j + 3]),
+          pack<E>(first * d[j + 4], first * d[j + 5]), pack<E>(second * d[j + 6], second * d[j + 7])};
+      store_a(tile, 16 * warp, 16 * s, operand);
     }
   }
   /// Adds S dS'^T of this warp's 16 value columns with themselves: <S, dS'> is its trace.
   __device__ void add_states(float (&states)[2][4], int tile, int warp) const {
 #pragma unroll
-    for (int s = 0; s < steps; ++s) {
-      std::uint32_t left[4], right[4];
-      load_a(left, value_tile(tile, L::s), 16 * warp, 16 * s);
-      load_b(right, value_tile(tile, L::d_s), 16 * warp, 16 * s);
-      multiply_add<E>(states[0], left, right[0], right[1]);
-      multiply_add<E>(states[1], left, right[2], right[3]);
+    for (int s = 0; s < steps; s += 2) {
+      std::uint32_t left[2][4], right[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        load_a(left[i], value_tile(tile, L::s), 16 * warp, 16 * (s + i));
+        load_b(right[i], value_tile(tile, L::d_s), 16 * warp, 16 * (s + i));
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        multiply_add<E>(states[0], left[i], right[i][0], right[i][1]);
+        multiply_add<E>(states[1], left[i], right[i][2], right[i][3]);
+      }
     }
   }
   __device__ void write_states(const float (&states)[2][4], int warp) const {
@@ -393,23 +438,30 @@ struct Block : BlockBase<E, padded_k> {
     float d_a[32];
     split_operand<E>(upper, rest, z);
     clear(d_a);
-    add_all(d_a, [&] {
-      issue<E, Tile::by_rows>(d_a, upper, high);
-      issue<E, Tile::by_rows>(d_a, upper, low);
-      issue<E, Tile::by_rows>(d_a, rest, high);
-    });
+    float norms[16];
+    add_all(
+        d_a,
+        [&] {
+          issue<E, Tile::by_rows>(d_a, upper, high);
+          issue<E, Tile::by_rows>(d_a, upper, low);
+          issue<E, Tile::by_rows>(d_a, rest, high);
+        },
+        [&] {
+#pragma unroll
+          for (int i = 0; i < 16; ++i) norms[i] = key_norm[entry_column(4 * (i / 2) + i % 2)];
+        });
 
     const float factors[2] = {-beta[row], -beta[row + 8]};
-    const std::uint32_t to = value_tile(1, L::h);
+    const std::uint32_t to = h_tile();
     for_entries([&](int j, int part, int column) { d_a[j] = column < row + 8 * part ? d_a[j] : 0.0f; });
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       std::uint32_t h[4], transposed[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int j = 8 * s + 2 * i, part = i % 2, column = entry_column(j);
+        const int j = 8 * s + 2 * i, part = i % 2;
         const float x = factors[part] * d_a[j], y = factors[part] * d_a[j + 1];
-        h[i] = pack<E>(x * key_norm[column], y * key_norm[column + 1]);
+        h[i] = pack<E>(x * norms[j / 4 * 2], y * norms[j / 4 * 2 + 1]);
         transposed[i] = pack<E>(x * own_norm[part], y * own_norm[part]);
       }
       store_a(to, 16 * warp, 16 * s, h);
@@ -427,7 +479,7 @@ struct Block : BlockBase<E, padded_k> {
 #pragma unroll
     for (int w = 0; w < 4; ++w) column += sum(sum_column + w)[t];
     if (t == chunk.rows - 1) through_x = 0.0f;  // no decay between it and the state
-    float d_sum = sum(sum_query)[t] + sum(sum_row)[t] - column - through_x;
+    float d_sum = sum(sum_query)[t] + sum(sum_score)[t] + sum(sum_row)[t] - column - through_x;
     // What depends on the decay of the whole chunk belongs to the last row.
     float* const shared = sum(sum_states) + 8;
     float total = sum_warp(through_x);
@@ -476,10 +528,13 @@ __global__ void __launch_bounds__(threads, 1)
     block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
     fence_async_proxy();
-    block.start_head(own.head * group, true, block.whole());
+    block.start_first(own.head * group, true, block.whole());
 #endif
   }
   __syncthreads();
+#if defined(DELTAPORT_BULK_COPY)
+  if (threadIdx.x == 0) block.start_others(own.head * group, true, block.whole());
+#endif
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_take<144>();

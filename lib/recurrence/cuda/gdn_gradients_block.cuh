@@ -33,8 +33,12 @@ struct BlockBase {
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
-  /// Where dX lies, without decays: in the place that the last value tile has not.
+  /// In the place that the last value tile has not, and which is free once its Y is there: dX without decays, dR of the
+  /// first group in float.
   __device__ std::uint32_t plain_d_x() const { return value_tile(tiles, L::s); }
+  __device__ std::uint32_t float_d_r() const { return value_tile(tiles, L::v); }
+  /// In that of the last value tile.
+  __device__ std::uint32_t h_tile() const { return value_tile(tiles + 1, L::h); }
 
   template <int bytes>
   __device__ const char* image_at(const void* images, std::int64_t index) const {
@@ -77,9 +81,12 @@ struct BlockBase {
     }
     copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, image), L::wide, full);
   }
-  __device__ void start_head(int head, bool first, bool tiles_too) const {
+  /// What is needed first, and the rest.
+  __device__ void start_first(int head, bool first, bool tiles_too) const {
     start_keys(head, first, tiles_too);
     start_values(head, 0, tiles_too);
+  }
+  __device__ void start_others(int head, bool first, bool tiles_too) const {
     if (tiles > 1) start_values(head, 1, tiles_too);
     start_rest(head, first, tiles_too);
   }
@@ -140,7 +147,10 @@ struct BlockBase {
   /// By the second group, once nobody reads what was there.
   __device__ void load_head(int head) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x % group_threads == 0) start_head(head, false, whole());
+    if (threadIdx.x % group_threads == 0) {
+      start_first(head, false, whole());
+      start_others(head, false, whole());
+    }
     if (whole()) return;
 #endif
     load_head_by_threads(head, false);
@@ -179,10 +189,6 @@ struct BlockBase {
     }
   }
 
-  /// d = rows times `tile`^T, both 64 x K.
-  __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
-    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
-  }
   /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
   /// rows; group of 128 threads, barrier `id`.
   template <int id>

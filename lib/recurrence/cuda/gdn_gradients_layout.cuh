@@ -23,8 +23,9 @@ enum Sync : int {
   sync_e,  ///< dX is there, without decays, and nobody reads Y any more
   sync_d,  ///< dX is there with decays
   sync_h,
-  sync_read,  ///< the second group has read the states
-  sync_scores,
+  sync_read,    ///< the second and the third group have read the last states
+  sync_n,       ///< dR of the first group is there, in float
+  sync_scores,  ///< the sums of N
   sync_queries,
   sync_keys,
   sync_sums
@@ -43,7 +44,7 @@ struct Layout {
   static constexpr int x = m + panel_bytes;
   static constexpr int d_x = x + wide;                   // dXu
   static constexpr int values = d_x + wide;              // two of the following
-  static constexpr int v = 0, d_o = panel_bytes, h = v;  // of the odd place, H twice
+  static constexpr int v = 0, d_o = panel_bytes, h = v;  // of the last tile's place, H twice
   static constexpr int d_y = 2 * panel_bytes, s = 3 * panel_bytes, d_s = s + wide;
   static constexpr int value_bytes = d_s + wide;
   static constexpr int factors = values + 2 * value_bytes;
@@ -53,9 +54,10 @@ struct Layout {
 };
 /// Rows of 64 floats where the groups meet.
 enum Sum : int {
-  sum_query,        // sum over k of dq_S q^, and over a row of N
+  sum_query,        // sum over k of dq_S q^
   sum_row,          // of the fourth group: its rows' part of dG
   sum_beta,         // dbeta
+  sum_score,        // sums over rows of N
   sum_column = 4,   // 4 rows, one per warp: column sums of N
   sum_row_x = 8,    // t
   sum_states = 12,  // 4 numbers: <S, dS'> of the third group's warps
