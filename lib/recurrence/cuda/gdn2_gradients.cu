@@ -345,15 +345,15 @@ struct Block {
         for (int i = 0; i < steps / 4; ++i) {
           const int channel = 16 * (warp * (steps / 4) + i);
           load_a_transposed(left[part][i], s, 16 * (k + part), channel);
-          load_b_transposed(right[part][i], d_s, 16 * (k + part), channel);
+          load_a_transposed(right[part][i], d_s, 16 * (k + part), channel);
         }
       }
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
 #pragma unroll
         for (int i = 0; i < steps / 4; ++i) {
-          multiply_add<E>(sums[i][0], left[part][i], right[part][i][0], right[part][i][1]);
-          multiply_add<E>(sums[i][1], left[part][i], right[part][i][2], right[part][i][3]);
+          multiply_add<E>(sums[i][0], left[part][i], right[part][i][0], right[part][i][2]);
+          multiply_add<E>(sums[i][1], left[part][i], right[part][i][1], right[part][i][3]);
         }
       }
     }
@@ -485,13 +485,14 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
     gdn2_gradients(const __grid_constant__ Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const HeadAndPlace own = head_and_place(a.gate_heads);
-  const std::int64_t slot = a.chunks.in_time(own.place, false);
+  std::uint32_t place;
+  if (!place_of_block(place, a.chunks)) return;
+  const std::int64_t slot = a.chunks.in_time(place, false);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64),
             members = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.gate_heads);
-  const Block<E, padded_k> block{a, maps, memory, chunk, slot, own.head, tiles, members};
+  const Block<E, padded_k> block{a, maps, memory, chunk, slot, static_cast<int>(blockIdx.x), tiles, members};
   dependency_wait();
   if (threadIdx.x == 0) {
     block.prepare_barriers();

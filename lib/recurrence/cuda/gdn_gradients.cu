@@ -19,7 +19,6 @@ struct Block : BlockBase<E, padded_k> {
   using Base::at;
   using Base::chunk;
   using Base::factor;
-  using Base::float_d_r;
   using Base::group;
   using Base::h_tile;
   using Base::key_head;
@@ -48,32 +47,18 @@ struct Block : BlockBase<E, padded_k> {
       const float* decay = factor(factor_decay);
       const float scale[2] = {a.activations.scale * exp2_fast(decay[row]),
                               a.activations.scale * exp2_fast(decay[row + 8])};
-      float d_r[32], dot[2] = {0.0f, 0.0f};
+      float d_r[32];
       clear(d_r);
       this->for_values(head, member, [&](int tile) {
         std::uint32_t d_o[4][4];
         load_rows(d_o, value_tile(tile, L::d_o), warp);
         scale_rows<E>(d_o, scale);
         add<E, Tile::by_columns>(dq, d_o, value_tile(tile, L::s));
-        if (tile + 1 == tiles) {  // there is time before Y comes
-          wait(loaded_rest, member);
-          for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
-        }
         wait_y(tile);
         add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
       });
       named_arrive<sync_e, 3 * group_threads>();
-#pragma unroll
-      for (int i = 0; i < 8; ++i) store_floats(d_r_at(i, threadIdx.x), &d_r[4 * i]);
-      sum_quads(dot);
-      if (threadIdx.x % 4 == 0) {
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
-        }
-      }
-      named_arrive<sync_n, 2 * group_threads>();
-
+      wait(loaded_rest, member);
       std::uint32_t operand[4][4];
       for_entries([&](int j, int part, int column) {
         const float d = a.activations.scale * exp2_fast(decay[row + 8 * part] - decay[column]);
@@ -99,6 +84,16 @@ struct Block : BlockBase<E, padded_k> {
       }
       fence_async_proxy();
       named_arrive<sync_m, 2 * group_threads>();
+      float dot[2] = {0.0f, 0.0f};
+      for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
+      sum_quads(dot);
+      if (threadIdx.x % 4 == 0) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
+        }
+      }
+      named_arrive<sync_scores, 3 * group_threads>();
       add<E, Tile::by_columns>(dq, operand, at(L::k));
       named_barrier<sync_read, 3 * group_threads>();
       if (member + 1 < group) {
@@ -112,14 +107,6 @@ struct Block : BlockBase<E, padded_k> {
       }
       end_of_head(member);
     }
-  }
-  /// Four registers of one of the 128 threads that hold dR.
-  __device__ std::uint32_t d_r_at(int i, unsigned thread) const {
-    return float_d_r() + (i * group_threads + thread) * 16;
-  }
-  __device__ static void store_floats(std::uint32_t to, const float* from) {
-    store_shared16(to, make_uint4(__float_as_uint(from[0]), __float_as_uint(from[1]),
-                                  __float_as_uint(from[2]), __float_as_uint(from[3])));
   }
   /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
   /// second group arrives once it has read the states of the tile before, whose place dX takes.
@@ -235,7 +222,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
+  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
@@ -272,18 +259,7 @@ struct Block : BlockBase<E, padded_k> {
       add_states(states, tiles - 1, warp);
       named_arrive<sync_read, 3 * group_threads>();
       write_states(states, warp);
-      named_barrier<sync_n, 2 * group_threads>();
-      float d_r[32], sums[2] = {0.0f, 0.0f};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const uint4 x = load_shared16(d_r_at(i, thread));
-        d_r[4 * i] = __uint_as_float(x.x), d_r[4 * i + 1] = __uint_as_float(x.y);
-        d_r[4 * i + 2] = __uint_as_float(x.z), d_r[4 * i + 3] = __uint_as_float(x.w);
-      }
-      sum_scores(sums, d_r, warp, row);
-      sum_quads(sums);
-      if (thread % 4 == 0) sum(sum_score)[row] = sums[0], sum(sum_score)[row + 8] = sums[1];
-      named_arrive<sync_scores, 2 * group_threads>();
+      named_arrive<sync_scores, 3 * group_threads>();
       end_of_head(member);
     }
   }
@@ -307,12 +283,13 @@ struct Block : BlockBase<E, padded_k> {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         load_a(left[i], value_tile(tile, L::s), 16 * warp, 16 * (s + i));
-        load_b(right[i], value_tile(tile, L::d_s), 16 * warp, 16 * (s + i));
+        load_a(right[i], value_tile(tile, L::d_s), 16 * warp,
+               16 * (s + i));  // as load_b, but in the other order
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        multiply_add<E>(states[0], left[i], right[i][0], right[i][1]);
-        multiply_add<E>(states[1], left[i], right[i][2], right[i][3]);
+        multiply_add<E>(states[0], left[i], right[i][0], right[i][2]);
+        multiply_add<E>(states[1], left[i], right[i][1], right[i][3]);
       }
     }
   }
@@ -325,15 +302,16 @@ struct Block : BlockBase<E, padded_k> {
     if (lane == 0) sum(sum_states)[warp] = own;
   }
 
-  /// Fourth group: Y, the 64 x 64 matrices, the gates.
+  /// Fourth group: Y, N, the 64 x 64 matrices, the gates.
   __device__ void gates() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
       float sums[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
       wait(loaded_keys, member);
-      values(head, member, sums, dbeta, warp, row);
-      inverse_gradient(member, dbeta, warp, row);
+      float kk[32];
+      values(head, member, kk, sums, dbeta, warp, row);
+      inverse_gradient(kk, dbeta, warp, row);
       sum_quads(sums);
       sum_quads(dbeta);
       if (thread % 4 == 0) {
@@ -343,15 +321,16 @@ struct Block : BlockBase<E, padded_k> {
           sum(sum_beta)[row + 8 * part] = dbeta[part];
         }
       }
-      named_barrier<sync_scores, 2 * group_threads>();
+      named_barrier<sync_scores, 3 * group_threads>();
       named_barrier<sync_gates_group, group_threads>();
       if (thread < 64) write_gates(head, thread);
       end_of_head(member);
     }
   }
 
-  /// Over the value tiles: Y; dR, to its tile.
-  __device__ void values(int head, int member, float (&sums)[2], float (&dbeta)[2], int warp, int row) const {
+  /// Over the value tiles: Y; dR, to its tile, and N. K K^T meanwhile.
+  __device__ void values(int head, int member, float (&kk)[32], float (&sums)[2], float (&dbeta)[2], int warp,
+                         int row) const {
     const float *decay = factor(factor_decay), *beta = factor(factor_beta),
                 *key_norm = factor(factor_key_norm);
     const float b[2] = {beta[row], beta[row + 8]};
@@ -407,29 +386,35 @@ struct Block : BlockBase<E, padded_k> {
     });
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
+    wait(loaded_rest, member);
+    clear(kk);
+    add_all(
+        kk, [&] { issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k)); },
+        [&] {
+          float scores[2] = {0.0f, 0.0f};
+          sum_scores(scores, d_r, warp, row);
+          sum_quads(scores);
+          if (threadIdx.x % 4 == 0) sum(sum_score)[row] = scores[0], sum(sum_score)[row + 8] = scores[1];
+        });
     named_barrier<sync_gates_group, group_threads>();
   }
 
   /// Through the inverse to L, from there H and dbeta. With dA = P^T dRu + K dXu^T, A^T dA is D o (R^T dR + X dX^T) below
   /// the diagonal, and nothing else of it counts.
-  __device__ void inverse_gradient(int member, float (&dbeta)[2], int warp, int row) const {
+  __device__ void inverse_gradient(float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
     const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm),
                 *decay = factor(factor_decay);
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
     const float own_norm[2] = {key_norm[row], key_norm[row + 8]}, own_decay[2] = {decay[row], decay[row + 8]};
-    float kk[32], z[32], decays[32];
-    clear(kk);
+    float z[32], decays[32];
+    clear(z);
     add_all(
-        kk, [&] { issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k)); },
+        z, [&] { issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r)); },
         [&] {
           for_entries([&](int j, int part, int column) {
             decays[j] = column < row + 8 * part ? exp2_fast(own_decay[part] - decay[column]) : 0.0f;
           });
         });
-    for_entries([&](int j, int part, int column) { kk[j] *= own_norm[part] * key_norm[column]; });
-    wait(loaded_rest, member);
-    clear(z);
-    add_tiles<E, Tile::by_columns, Tile::by_columns>(z, at(L::r), at(L::d_r));
     named_barrier<sync_e, 3 * group_threads>();  // dX is there
     add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), plain_d_x());
 #pragma unroll
@@ -470,7 +455,10 @@ struct Block : BlockBase<E, padded_k> {
     fence_async_proxy();
     named_arrive<sync_h, 2 * group_threads>();
 #pragma unroll
-    for (int j = 0; j < 32; ++j) dbeta[entry_part(j)] -= d_a[j] * kk[j];
+    for (int j = 0; j < 32; ++j) {
+      const int part = entry_part(j);
+      dbeta[part] -= d_a[j] * kk[j] * own_norm[part] * norms[j / 4 * 2 + j % 2];
+    }
   }
 
   /// dg and dbeta of row t by threads 0 to 63.
@@ -516,24 +504,26 @@ template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
     gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const HeadAndPlace own = head_and_place(a.key_heads);
-  const std::int64_t slot = a.chunks.in_time(own.place, false);
+  std::uint32_t place;
+  if (!place_of_block(place, a.chunks)) return;
+  const std::int64_t slot = a.chunks.in_time(place, false);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const int group = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.key_heads),
+  const int head = static_cast<int>(blockIdx.x),
+            group = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.key_heads),
             tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, own.head, group, tiles}};
+  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, head, group, tiles}};
   dependency_wait();
   if (threadIdx.x == 0) {
     block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
     fence_async_proxy();
-    block.start_first(own.head * group, true, block.whole());
+    block.start_first(head * group, true, block.whole());
 #endif
   }
   __syncthreads();
 #if defined(DELTAPORT_BULK_COPY)
-  if (threadIdx.x == 0) block.start_others(own.head * group, true, block.whole());
+  if (threadIdx.x == 0) block.start_others(head * group, true, block.whole());
 #endif
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {

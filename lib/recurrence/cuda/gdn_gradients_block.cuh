@@ -33,11 +33,9 @@ struct BlockBase {
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
-  /// In the place that the last value tile has not, and which is free once its Y is there: dX without decays, dR of the
-  /// first group in float.
+  /// Where dX lies, without decays: in the place that the last value tile has not, free once the last Y is there.
   __device__ std::uint32_t plain_d_x() const { return value_tile(tiles, L::s); }
-  __device__ std::uint32_t float_d_r() const { return value_tile(tiles, L::v); }
-  /// In that of the last value tile.
+  /// Where H lies: in the last value tile's place.
   __device__ std::uint32_t h_tile() const { return value_tile(tiles + 1, L::h); }
 
   template <int bytes>

@@ -24,8 +24,7 @@ enum Sync : int {
   sync_d,  ///< dX is there with decays
   sync_h,
   sync_read,    ///< the second and the third group have read the last states
-  sync_n,       ///< dR of the first group is there, in float
-  sync_scores,  ///< the sums of N
+  sync_scores,  ///< the others' sums are there
   sync_queries,
   sync_keys,
   sync_sums

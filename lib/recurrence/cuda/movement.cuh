@@ -5,25 +5,22 @@
 #include "recurrence/cuda/pipeline.cuh"
 #include "recurrence/cuda/tensor_map.hpp"
 
-/// Blocks of heads and places; tiles of the users' tensors [rows, heads, dim] to and from shared memory: 64 rows and 64 columns a panel. Chunks of
+/// Tiles of the users' tensors [rows, heads, dim] to and from shared memory: 64 rows and 64 columns a panel. Chunks of
 /// 64 rows go by the copy engine, where there is one; shorter ones by the threads, since rows of the next sequence must
 /// not come along.
 namespace deltaport::recurrence::cuda {
 
-/// A block for every head and place, heads first. Two axes where they fit: a block then finds its own without division.
+/// A block for every head and place of a chunk in time, heads first: a block finds its own without division.
 inline dim3 grid_of(int heads, std::int64_t places) {
-  constexpr std::int64_t largest_y = 65535;
-  if (places <= largest_y) return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(places));
-  return dim3(static_cast<unsigned>(heads * places));
+  constexpr std::int64_t largest_y = 32768;
+  const std::int64_t y = places < largest_y ? places : largest_y;
+  return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(y),
+              static_cast<unsigned>((places + y - 1) / y));
 }
-struct HeadAndPlace {
-  int head;
-  std::uint32_t place;
-};
-__device__ __forceinline__ HeadAndPlace head_and_place(int heads) {
-  if (gridDim.y > 1) return {static_cast<int>(blockIdx.x), blockIdx.y};
-  const std::uint32_t place = blockIdx.x / static_cast<std::uint32_t>(heads);
-  return {static_cast<int>(blockIdx.x - place * heads), place};
+/// false: the block has no place.
+__device__ __forceinline__ bool place_of_block(std::uint32_t& place, const Chunks& chunks) {
+  place = blockIdx.z * gridDim.y + blockIdx.y;
+  return gridDim.z == 1 || place < chunks.slots();
 }
 
 struct TensorTiles {
