@@ -129,6 +129,16 @@ __device__ __forceinline__ uint4 multiply_units(uint4 x, const uint4& y) {
   }
   return x;
 }
+/// Adds the products of eight elements each.
+template <class E>
+__device__ __forceinline__ void add_products(float& sum, const uint4& x, const uint4& y) {
+  const std::uint32_t left[4] = {x.x, x.y, x.z, x.w}, right[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 p = unpack<E>(left[i]), q = unpack<E>(right[i]);
+    sum = fmaf(p.x, q.x, sum), sum = fmaf(p.y, q.y, sum);
+  }
+}
 /// Row sums over the four lanes that share a row; all four get them.
 __device__ __forceinline__ void sum_quads(float (&x)[2]) {
 #pragma unroll

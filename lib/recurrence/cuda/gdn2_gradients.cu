@@ -12,8 +12,18 @@ namespace {
 
 constexpr int threads = 3 * group_threads;
 
-/// Barriers of the block; 0 is __syncthreads.
-enum Sync : int { sync_third = 1, sync_all, sync_y, sync_y_odd, sync_maxima };
+/// Barriers of the block; 0 is __syncthreads. After the last turn the groups meet in pairs.
+enum Sync : int {
+  sync_third = 1,
+  sync_all,
+  sync_y,
+  sync_y_odd,
+  sync_first,
+  sync_second,
+  sync_d_r,
+  sync_d_x,
+  sync_maxima
+};
 
 /// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; A, R and X.
 enum Loaded : int {
@@ -42,7 +52,8 @@ struct Layout {
   static constexpr int v = 0, w = panel_bytes, d_o = 2 * panel_bytes, d_y = 3 * panel_bytes,
                        s = 4 * panel_bytes, d_s = s + wide;
   static constexpr int value_bytes = d_s + wide;
-  static constexpr int maxima = values + 2 * value_bytes;
+  static constexpr int states = values + 2 * value_bytes;  // sums of S dS' of every warp
+  static constexpr int maxima = states + 4 * padded_k * 4;
   static constexpr int barriers = maxima + 8 * 4;
   static constexpr int bytes = barriers + barrier_count * 8;
   static_assert(bytes <= 227 * 1024);
@@ -263,20 +274,20 @@ struct Block {
     const int warp = threadIdx.x / 32, row = own_row(warp);
     load_first();
     {
-      float d_q[padded_k / 2], states[steps / 4][2][4] = {};
+      float d_q[padded_k / 2], states[8] = {};
       clear(d_q);
       for_values<true>([&](Turn turn) {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
         write_value_gradients(turn);
         wait_d_states(turn);
-        add_states(states, turn.number, warp);
+        add_states(states, turn.number);
       });
       write_fragments(a.between.d_query, d_q, 1.0f, warp);
       write_states(states, warp);
     }
     wait(loaded_rest, 0);
-    named_barrier<sync_all, threads>();  // dR is there
+    named_barrier<sync_d_r, 2 * group_threads>();
     float d_p[32];
     add_right_parts<E, Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
     for_entries(
@@ -333,40 +344,48 @@ struct Block {
       gates[i] = pack<E>(first.x, first.y), values[i] = pack<E>(second.x, second.y);
     }
   }
-  /// Adds S^T dS' of each 16 channels of this warp with themselves: the sums over v of S dS' are its diagonal.
-  __device__ void add_states(float (&sums)[steps / 4][2][4], int turn, int warp) const {
-    const std::uint32_t s = value_tile(turn, L::s), d_s = value_tile(turn, L::d_s);
+  /// Adds S dS' of eight channels and every so many value columns. Not by tensor cores: products of single warps would
+  /// wait there for those of the other groups.
+  __device__ void add_states(float (&sums)[8], int turn) const {
+    constexpr unsigned units = padded_k / 8, rows = group_threads / units, together = 4;
+    static_assert(rows % 8 == 0, "the swizzle is the same in every step");
+    const std::uint32_t first =
+        value_tile(turn, 0) + unit_offset(threadIdx.x / units, threadIdx.x % units * 8);
 #pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-      std::uint32_t left[2][steps / 4][4], right[2][steps / 4][4];
+    for (unsigned i = 0; i < 64 / rows; i += together) {
+      uint4 s[together], d_s[together];
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-#pragma unroll
-        for (int i = 0; i < steps / 4; ++i) {
-          const int channel = 16 * (warp * (steps / 4) + i);
-          load_a_transposed(left[part][i], s, 16 * (k + part), channel);
-          load_a_transposed(right[part][i], d_s, 16 * (k + part), channel);
-        }
+      for (unsigned k = 0; k < together; ++k) {
+        s[k] = load_shared16(first + L::s + (i + k) * rows * 128);
+        d_s[k] = load_shared16(first + L::d_s + (i + k) * rows * 128);
       }
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
+      for (unsigned k = 0; k < together; ++k) {
+        const std::uint32_t left[4] = {s[k].x, s[k].y, s[k].z, s[k].w},
+                            right[4] = {d_s[k].x, d_s[k].y, d_s[k].z, d_s[k].w};
 #pragma unroll
-        for (int i = 0; i < steps / 4; ++i) {
-          multiply_add<E>(sums[i][0], left[part][i], right[part][i][0], right[part][i][2]);
-          multiply_add<E>(sums[i][1], left[part][i], right[part][i][1], right[part][i][3]);
+        for (int j = 0; j < 4; ++j) {
+          const float2 x = unpack<E>(left[j]), y = unpack<E>(right[j]);
+          sums[2 * j] = fmaf(x.x, y.x, sums[2 * j]), sums[2 * j + 1] = fmaf(x.y, y.y, sums[2 * j + 1]);
         }
       }
     }
   }
-  __device__ void write_states(const float (&sums)[steps / 4][2][4], int warp) const {
-    float* const to = a.between.d_gamma + image() * padded_k;
-    const int r = threadIdx.x % 32 / 4, side = r - 2 * (threadIdx.x % 4);
-    if (side != 0 && side != 1) return;
+  __device__ void write_states(float (&sums)[8], int warp) const {
+    constexpr int units = padded_k / 8;
+    float* const shared = reinterpret_cast<float*>(memory + L::states);
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < steps / 4; ++i) {
-      const int channel = 16 * (warp * (steps / 4) + i) + r;
-      to[channel] = side == 0 ? sums[i][0][0] : sums[i][0][1];
-      to[channel + 8] = side == 0 ? sums[i][1][2] : sums[i][1][3];
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int step = units; step < 32; step *= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], step);
+      if (lane < units) shared[warp * padded_k + 8 * lane + i] = sums[i];
+    }
+    named_barrier<sync_first, group_threads>();
+    if (threadIdx.x < padded_k) {
+      const float* const from = shared + threadIdx.x;
+      a.between.d_gamma[image() * padded_k + threadIdx.x] =
+          from[0] + from[padded_k] + from[2 * padded_k] + from[3 * padded_k];
     }
   }
 
@@ -390,11 +409,17 @@ struct Block {
     // The third group is done with K~: it has made its last Y.
     store_rows<E>(at(L::d_x), d_x, warp);
     fence_async_proxy();
-    write_fragments(a.between.d_erase, d_k, -1.0f, warp);
+    named_arrive<sync_d_x, 2 * group_threads>();
     wait(loaded_rest, 0);
-    named_barrier<sync_all, threads>();
-    add_left_parts<E, Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
-    write_fragments(a.between.d_restored, d_k, 1.0f, warp);
+    named_barrier<sync_second, group_threads>();
+    add_all(
+        d_x,
+        [&] {
+          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse), at(L::d_x), false);
+          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse) + panel_bytes, at(L::d_x));
+        },
+        [&] { write_fragments(a.between.d_erase, d_k, -1.0f, warp); });
+    write_fragments(a.between.d_restored, d_x, 1.0f, warp);
   }
 
   // ---- third group: Y, dR, dL ------------------------------------------------------------------------------
@@ -420,16 +445,16 @@ struct Block {
     for_entries([&](int j, int part, int column) { d_r[j] = column <= row + 8 * part ? d_r[j] : 0.0f; });
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
+    named_arrive<sync_d_r, 2 * group_threads>();
     wait(loaded_rest, 0);
-    named_barrier<sync_all, threads>();  // the others have what they wait for, and dX is there
+    named_barrier<sync_third, group_threads>();
 
     std::uint32_t upper[4][4], rest[4][4];
     float z[32], d_l[32];  // others than dR, and cleared: the compiler would not overlap products otherwise
     clear(z);
-    add_all(z, [&] {
-      issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true);
-      issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x), true);
-    });
+    add_tiles<E, Tile::by_columns, Tile::by_columns>(z, at(L::r), at(L::d_r));
+    named_barrier<sync_d_x, 2 * group_threads>();
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x));
     split_operand<E>(upper, rest, z);
     clear(d_l);
     add_all(d_l, [&] {

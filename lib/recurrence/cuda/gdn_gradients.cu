@@ -19,6 +19,7 @@ struct Block : BlockBase<E, padded_k> {
   using Base::at;
   using Base::chunk;
   using Base::factor;
+  using Base::float_d_r;
   using Base::group;
   using Base::h_tile;
   using Base::key_head;
@@ -58,6 +59,13 @@ struct Block : BlockBase<E, padded_k> {
         add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
       });
       named_arrive<sync_e, 3 * group_threads>();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float* const x = &d_r[4 * i];
+        store_shared16(float_d_r(i, threadIdx.x), make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]),
+                                                             __float_as_uint(x[2]), __float_as_uint(x[3])));
+      }
+      named_arrive<sync_n, 2 * group_threads>();
       wait(loaded_rest, member);
       std::uint32_t operand[4][4];
       for_entries([&](int j, int part, int column) {
@@ -95,7 +103,7 @@ struct Block : BlockBase<E, padded_k> {
       }
       named_arrive<sync_scores, 3 * group_threads>();
       add<E, Tile::by_columns>(dq, operand, at(L::k));
-      named_barrier<sync_read, 3 * group_threads>();
+      named_barrier<sync_read, 2 * group_threads>();
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
@@ -178,7 +186,7 @@ struct Block : BlockBase<E, padded_k> {
         add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
       });
-      named_arrive<sync_read, 3 * group_threads>();
+      named_arrive<sync_read, 2 * group_threads>();
       wait(loaded_rest, member);
       named_barrier<sync_d, 2 * group_threads>();
 
@@ -222,26 +230,19 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>.
+  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
-      float d_x[padded_k / 2], states[2][4] = {};
+      float d_x[padded_k / 2], states = 0.0f;
       clear(d_x);
       wait(loaded_keys, member);
       const float* const decay = factor(factor_decay);
       this->for_values(head, member, [&](int tile) {
+        add_states(states, tile, thread);  // there is time before Y comes
         wait_y(tile);
-        add_all(
-            d_x,
-            [&] {
-              issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, value_tile(tile, L::v),
-                                                                 value_tile(tile, L::d_s));
-            },
-            [&] {
-              if (tile + 1 < tiles) add_states(states, tile, warp);
-            });
+        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
       });
       store_rows<E>(plain_d_x(), d_x, warp);
       fence_async_proxy();
@@ -256,9 +257,19 @@ struct Block : BlockBase<E, padded_k> {
       for_elements<E, steps>(at(L::x), warp, [&](int j, int part, float x) { through[part] += d_x[j] * x; });
       sum_quads(through);
       if (thread % 4 == 0) sum(sum_row_x)[row] = through[0], sum(sum_row_x)[row + 8] = through[1];
-      add_states(states, tiles - 1, warp);
-      named_arrive<sync_read, 3 * group_threads>();
-      write_states(states, warp);
+      states = sum_warp(states);
+      if (thread % 32 == 0) sum(sum_states)[warp] = states;
+      named_barrier<sync_n, 2 * group_threads>();
+      float d_r[32], scores[2] = {0.0f, 0.0f};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const uint4 x = load_shared16(float_d_r(i, thread));
+        d_r[4 * i] = __uint_as_float(x.x), d_r[4 * i + 1] = __uint_as_float(x.y);
+        d_r[4 * i + 2] = __uint_as_float(x.z), d_r[4 * i + 3] = __uint_as_float(x.w);
+      }
+      sum_scores(scores, d_r, warp, row);
+      sum_quads(scores);
+      if (thread % 4 == 0) sum(sum_score)[row] = scores[0], sum(sum_score)[row + 8] = scores[1];
       named_arrive<sync_scores, 3 * group_threads>();
       end_of_head(member);
     }
@@ -275,34 +286,27 @@ struct Block : BlockBase<E, padded_k> {
       store_a(tile, 16 * warp, 16 * s, operand);
     }
   }
-  /// Adds S dS'^T of this warp's 16 value columns with themselves: <S, dS'> is its trace.
-  __device__ void add_states(float (&states)[2][4], int tile, int warp) const {
+  /// Adds <S, dS'> of a value tile, a part of it in every thread. Not by tensor cores: products of single warps would wait
+  /// there for those of the other groups.
+  __device__ void add_states(float& sum, int tile, unsigned thread) const {
+    constexpr int units = L::wide / 16 / group_threads, together = 4;
+    const std::uint32_t first = value_tile(tile, 0) + thread * 16;
+    float parts[together] = {};
 #pragma unroll
-    for (int s = 0; s < steps; s += 2) {
-      std::uint32_t left[2][4], right[2][4];
+    for (int i = 0; i < units; i += together) {
+      uint4 s[together], d_s[together];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        load_a(left[i], value_tile(tile, L::s), 16 * warp, 16 * (s + i));
-        load_a(right[i], value_tile(tile, L::d_s), 16 * warp,
-               16 * (s + i));  // as load_b, but in the other order
+      for (int k = 0; k < together; ++k) {
+        s[k] = load_shared16(first + L::s + (i + k) * group_threads * 16);
+        d_s[k] = load_shared16(first + L::d_s + (i + k) * group_threads * 16);
       }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        multiply_add<E>(states[0], left[i], right[i][0], right[i][2]);
-        multiply_add<E>(states[1], left[i], right[i][1], right[i][3]);
-      }
+      for (int k = 0; k < together; ++k) add_products<E>(parts[k], s[k], d_s[k]);
     }
-  }
-  __device__ void write_states(const float (&states)[2][4], int warp) const {
-    const int lane = threadIdx.x % 32, side = lane / 4 - 2 * (lane % 4);
-    float own = 0.0f;
-    if (side == 0) own = states[0][0] + states[1][2];
-    if (side == 1) own = states[0][1] + states[1][3];
-    own = sum_warp(own);
-    if (lane == 0) sum(sum_states)[warp] = own;
+    sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
   }
 
-  /// Fourth group: Y, N, the 64 x 64 matrices, the gates.
+  /// Fourth group: Y, the 64 x 64 matrices, the gates.
   __device__ void gates() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
@@ -328,7 +332,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Over the value tiles: Y; dR, to its tile, and N. K K^T meanwhile.
+  /// Over the value tiles: Y; dR, to its tile; K K^T.
   __device__ void values(int head, int member, float (&kk)[32], float (&sums)[2], float (&dbeta)[2], int warp,
                          int row) const {
     const float *decay = factor(factor_decay), *beta = factor(factor_beta),
@@ -388,14 +392,7 @@ struct Block : BlockBase<E, padded_k> {
     fence_async_proxy();
     wait(loaded_rest, member);
     clear(kk);
-    add_all(
-        kk, [&] { issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k)); },
-        [&] {
-          float scores[2] = {0.0f, 0.0f};
-          sum_scores(scores, d_r, warp, row);
-          sum_quads(scores);
-          if (threadIdx.x % 4 == 0) sum(sum_score)[row] = scores[0], sum(sum_score)[row + 8] = scores[1];
-        });
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k));
     named_barrier<sync_gates_group, group_threads>();
   }
 

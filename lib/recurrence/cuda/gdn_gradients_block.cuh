@@ -33,8 +33,12 @@ struct BlockBase {
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
-  /// Where dX lies, without decays: in the place that the last value tile has not, free once the last Y is there.
+  /// In the place that the last value tile has not, and which is free once the last Y is there: dX without decays, dR of
+  /// the first group in float.
   __device__ std::uint32_t plain_d_x() const { return value_tile(tiles, L::s); }
+  __device__ std::uint32_t float_d_r(int i, unsigned thread) const {
+    return value_tile(tiles, L::v) + (i * group_threads + thread) * 16;
+  }
   /// Where H lies: in the last value tile's place.
   __device__ std::uint32_t h_tile() const { return value_tile(tiles + 1, L::h); }
 

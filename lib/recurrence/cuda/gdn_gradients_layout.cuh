@@ -23,7 +23,8 @@ enum Sync : int {
   sync_e,  ///< dX is there, without decays, and nobody reads Y any more
   sync_d,  ///< dX is there with decays
   sync_h,
-  sync_read,    ///< the second and the third group have read the last states
+  sync_read,    ///< the second group has read the last states
+  sync_n,       ///< dR of the first group is there, in float
   sync_scores,  ///< the others' sums are there
   sync_queries,
   sync_keys,
