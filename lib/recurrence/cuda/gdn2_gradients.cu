@@ -30,7 +30,7 @@ enum Loaded : int {
   loaded_erase,
   loaded_values,
   loaded_d_states = loaded_values + 2,
-  loaded_rest = 5,
+  loaded_rest = loaded_d_states + 2,
   barrier_count
 };
 
@@ -145,16 +145,16 @@ struct Block {
     copies_arrive(barrier(loaded_rest));
   }
 #endif
-  /// By one thread, before any other passes a barrier of the block.
-  __device__ void prepare_barriers() const {
-    for (int i = 0; i < barrier_count; ++i) {
+  /// By one thread: the barriers of what start_first (part 0) or start_others (1) starts.
+  __device__ void prepare_barriers(int part) const {
 #if defined(DELTAPORT_BULK_COPY)
-      const bool by_threads = (i == loaded_values || i == loaded_values + 1) && !whole();
-      barrier_init(barrier(i), by_threads ? group_threads + 1 : 1);
+    const int arrivals = 1, of_tiles = whole() ? 1 : group_threads + 1;
 #else
-      barrier_init(barrier(i), group_threads);
+    const int arrivals = group_threads, of_tiles = group_threads;
 #endif
-    }
+    barrier_init(barrier(part == 0 ? loaded_erase : loaded_rest), arrivals);
+    barrier_init(barrier(loaded_values + part), of_tiles);
+    barrier_init(barrier(loaded_d_states + part), arrivals);
   }
   /// By the first group: what the copy engine does not bring.
   __device__ void load_by_threads(Turn turn) const {
@@ -519,17 +519,26 @@ __global__ void __launch_bounds__(threads, 1)
             members = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.gate_heads);
   const Block<E, padded_k> block{a, maps, memory, chunk, slot, static_cast<int>(blockIdx.x), tiles, members};
   dependency_wait();
-  if (threadIdx.x == 0) {
-    block.prepare_barriers();
+  // Two warps start loads at once, each behind its own barriers.
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    if (elected()) {
+      block.prepare_barriers(0);
 #if defined(DELTAPORT_BULK_COPY)
-    fence_async_proxy();
-    block.start_first(block.whole());
+      fence_async_proxy();
+      block.start_first(block.whole());
 #endif
+    }
+  } else if (warp == group_threads / 32) {
+    if (elected()) {
+      block.prepare_barriers(1);
+#if defined(DELTAPORT_BULK_COPY)
+      fence_async_proxy();
+      block.start_others(block.whole());
+#endif
+    }
   }
   __syncthreads();
-#if defined(DELTAPORT_BULK_COPY)
-  if (threadIdx.x == 0) block.start_others(block.whole());
-#endif
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_give<152>();

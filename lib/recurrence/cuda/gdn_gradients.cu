@@ -511,17 +511,26 @@ __global__ void __launch_bounds__(threads, 1)
             tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
   const Block<E, padded_k> block{{a, maps, memory, slot, chunk, head, group, tiles}};
   dependency_wait();
-  if (threadIdx.x == 0) {
-    block.prepare_barriers();
+  // Two warps start loads at once, each behind its own barriers.
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    if (elected()) {
+      block.prepare_barriers(loaded_keys, loaded_values + 1);
 #if defined(DELTAPORT_BULK_COPY)
-    fence_async_proxy();
-    block.start_first(head * group, true, block.whole());
+      fence_async_proxy();
+      block.start_first(head * group, true, block.whole());
 #endif
+    }
+  } else if (warp == group_threads / 32) {
+    if (elected()) {
+      block.prepare_barriers(loaded_values + 1, barrier_count);
+#if defined(DELTAPORT_BULK_COPY)
+      fence_async_proxy();
+      block.start_others(head * group, true, block.whole());
+#endif
+    }
   }
   __syncthreads();
-#if defined(DELTAPORT_BULK_COPY)
-  if (threadIdx.x == 0) block.start_others(head * group, true, block.whole());
-#endif
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_take<144>();

@@ -93,14 +93,14 @@ struct BlockBase {
     start_rest(head, first, tiles_too);
   }
 #endif
-  /// By one thread, before any other passes a barrier of the block.
-  __device__ void prepare_barriers() const {
+  /// Barriers first to end - 1 of what is loaded, by one thread.
+  __device__ void prepare_barriers(int first, int end) const {
 #if defined(DELTAPORT_BULK_COPY)
     const int arrivals = whole() ? 1 : group_threads + 1;
 #else
     const int arrivals = group_threads;
 #endif
-    for (int i = 0; i < barrier_count; ++i) barrier_init(barrier(i), arrivals);
+    for (int i = first; i < end; ++i) barrier_init(barrier(i), arrivals);
   }
   /// By the second group: what the copy engine does not bring of a value tile, and of a head.
   __device__ void load_values_by_threads(int head, int tile) const {

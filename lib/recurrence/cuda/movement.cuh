@@ -23,6 +23,17 @@ __device__ __forceinline__ bool place_of_block(std::uint32_t& place, const Chunk
   return gridDim.z == 1 || place < chunks.slots();
 }
 
+/// True in one thread of a warp. ptxas knows then that bulk copies need no loop over lanes.
+__device__ __forceinline__ bool elected() {
+#if defined(DELTAPORT_BULK_COPY)
+  std::uint32_t is = 0;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; @p mov.u32 %0, 1; }" : "+r"(is));
+  return is != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 struct TensorTiles {
   const void* base = nullptr;
   int heads = 1, dim = 64;
