@@ -180,7 +180,7 @@ struct Block {
   /// By the first group, once nobody reads what was there.
   __device__ void load_values(Turn turn) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) start_values(turn, whole());
+    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0 && elected()) start_values(turn, whole());
     if (whole()) return;
 #endif
     load_by_threads(turn);

@@ -30,6 +30,10 @@ struct BlockBase {
   __device__ std::uint64_t* barrier(int i) const {
     return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
   }
+  /// The first warp of a group.
+  __device__ static bool first_warp() {
+    return __shfl_sync(0xffffffffu, threadIdx.x / 32 % (group_threads / 32), 0) == 0;
+  }
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
@@ -149,7 +153,7 @@ struct BlockBase {
   /// By the second group, once nobody reads what was there.
   __device__ void load_head(int head) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x % group_threads == 0) {
+    if (first_warp() && elected()) {
       start_first(head, false, whole());
       start_others(head, false, whole());
     }
@@ -159,7 +163,7 @@ struct BlockBase {
   }
   __device__ void load_values(int head, int tile) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x % group_threads == 0) start_values(head, tile, whole());
+    if (first_warp() && elected()) start_values(head, tile, whole());
     if (whole()) return;
 #endif
     load_values_by_threads(head, tile);
@@ -211,7 +215,7 @@ struct BlockBase {
     if (whole()) {
       fence_async_proxy();
       named_barrier<id, group_threads>();
-      if (threadIdx.x % group_threads == 0) {
+      if (first_warp() && elected()) {
 #pragma unroll
         for (int panel = 0; panel < padded_k / 64; ++panel) {
           store_tile_bulk(&map, 64 * panel, key_head, static_cast<int>(chunk.row),
