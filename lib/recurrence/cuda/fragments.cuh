@@ -109,19 +109,36 @@ __device__ __forceinline__ void scale_unit(uint4& x, float factor) {
     parts[i] = pack<E>(factor * pair.x, factor * pair.y);
   }
 }
-/// Sum of products of eight elements.
+/// Products of eight elements each, rounded once: two factors of 16 bits have an exact product in float.
 template <class E>
-__device__ __forceinline__ float dot_units(uint4 x, uint4 y) {
+__device__ __forceinline__ uint4 multiply_units(uint4 x, const uint4& y) {
+  std::uint32_t* const left = &x.x;
+  const std::uint32_t* const right = &y.x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (__is_same(E, Bf16)) {
+      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(left[i]) : "r"(left[i]), "r"(right[i]));
+    } else {
+      asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(left[i]) : "r"(left[i]), "r"(right[i]));
+    }
+#else
+    const float2 a = unpack<E>(left[i]), b = unpack<E>(right[i]);
+    left[i] = pack<E>(a.x * b.x, a.y * b.y);
+#endif
+  }
+  return x;
+}
+/// Adds the products of eight elements each.
+template <class E>
+__device__ __forceinline__ void add_products(float& sum, const uint4& x, const uint4& y) {
   const std::uint32_t left[4] = {x.x, x.y, x.z, x.w}, right[4] = {y.x, y.y, y.z, y.w};
-  float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 p = unpack<E>(left[i]), q = unpack<E>(right[i]);
-    sum += p.x * q.x + p.y * q.y;
+    sum = fmaf(p.x, q.x, sum), sum = fmaf(p.y, q.y, sum);
   }
-  return sum;
 }
-
 /// Row sums over the four lanes that share a row; all four get them.
 __device__ __forceinline__ void sum_quads(float (&x)[2]) {
 #pragma unroll

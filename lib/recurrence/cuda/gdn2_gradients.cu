@@ -12,8 +12,32 @@ namespace {
 
 constexpr int threads = 3 * group_threads;
 
-/// Barriers of the block; 0 is __syncthreads.
-enum Sync : int { sync_third = 1, sync_all, sync_y, sync_y_odd, sync_first, sync_maxima };
+/// Barriers of the block; 0 is __syncthreads. After the last turn the groups meet in pairs.
+enum Sync : int {
+  sync_third = 1,
+  sync_all,
+  sync_y,
+  sync_y_odd,
+  sync_first,
+  sync_second,
+  sync_d_r,
+  sync_d_x,
+  sync_maxima
+};
+
+/// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; A, R and X.
+enum Loaded : int {
+  loaded_erase,
+  loaded_values,
+  loaded_d_states = loaded_values + 2,
+  loaded_rest = loaded_d_states + 2,
+  barrier_count
+};
+
+/// 64 value columns of one of the value heads.
+struct Turn {
+  int number, head, tile;
+};
 
 template <int padded_k>
 struct Layout {
@@ -31,7 +55,7 @@ struct Layout {
   static constexpr int states = values + 2 * value_bytes;  // sums of S dS' of every warp
   static constexpr int maxima = states + 4 * padded_k * 4;
   static constexpr int barriers = maxima + 8 * 4;
-  static constexpr int bytes = barriers + 3 * 8;
+  static constexpr int bytes = barriers + barrier_count * 8;
   static_assert(bytes <= 227 * 1024);
 };
 
@@ -45,84 +69,150 @@ struct Block {
   unsigned char* memory;
   Chunk chunk;
   std::int64_t slot;
-  int gate_head, tiles, turns;  // a turn: 64 value columns of one of the value heads
+  int gate_head, tiles, members;  // value heads that share the gates
 
   __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
   __device__ std::uint32_t value_tile(int turn, int part) const {
-    return at(L::values + (turn % 2) * L::value_bytes + part);
+    return at(L::values + (turn & 1) * L::value_bytes + part);
   }
-  __device__ std::uint32_t y_tile(int turn) const { return at(L::y + (turn % 2) * panel_bytes); }
+  __device__ std::uint32_t y_tile(int turn) const { return at(L::y + (turn & 1) * panel_bytes); }
   __device__ std::uint64_t* barrier(int i) const {
     return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
   }
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t image() const { return slot * a.gate_heads + gate_head; }
-  __device__ int head(int turn) const { return gate_head * (turns / tiles) + turn / tiles; }
+  __device__ int turns() const { return tiles * members; }
+  __device__ Turn first_turn() const { return {0, gate_head * members, 0}; }
+  __device__ Turn after(Turn turn) const {
+    return turn.tile + 1 < tiles ? Turn{turn.number + 1, turn.head, turn.tile + 1}
+                                 : Turn{turn.number + 1, turn.head + 1, 0};
+  }
 
-  // ---- loads, by all threads -------------------------------------------------------------------------------
+  // ---- loads -----------------------------------------------------------------------------------------------
 
   template <int bytes>
-  __device__ void load_image(std::uint32_t to, const void* images, std::int64_t index,
-                             std::uint64_t* barrier) const {
-    const char* const from = static_cast<const char*>(images) + index * bytes;
-#if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) copy_bulk(to, from, bytes, barrier);
-#else
-    for (int i = threadIdx.x; i < bytes / 16; i += threads) copy16_async(to + 16 * i, from + 16 * i, true);
-#endif
+  __device__ const char* image_at(const void* images, std::int64_t index) const {
+    return static_cast<const char*>(images) + index * bytes;
   }
-  __device__ void load_images() const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) barrier_arrive_expect(barrier(0), 2 * L::wide + 3 * panel_bytes);
-#endif
-    load_image<L::wide>(at(L::erase), a.erase, image(), barrier(0));
-    load_image<2 * panel_bytes>(at(L::inverse), a.inverse, image(), barrier(0));
-    load_image<panel_bytes>(at(L::r), a.r, image(), barrier(0));
-    load_image<L::wide>(at(L::x), a.x, image(), barrier(0));
-    copies_arrive(barrier(0));
+  /// Images, and tiles of a whole chunk, by one thread.
+  __device__ void start_erase() const {
+    barrier_arrive_expect(barrier(loaded_erase), L::wide);
+    copy_bulk(at(L::erase), image_at<L::wide>(a.erase, image()), L::wide, barrier(loaded_erase));
   }
-  __device__ void load_values(int turn) const {
-    std::uint64_t* const full = barrier(1 + turn % 2);
-    const int column = turn % tiles * 64;
-    const std::int64_t index = (slot * a.value_heads + head(turn)) * tiles + turn % tiles;
-#if defined(DELTAPORT_BULK_COPY)
-    if (threadIdx.x == 0) barrier_arrive_expect(full, 2 * L::wide + (whole() ? 4 * panel_bytes : 0));
-#endif
-    load_image<L::wide>(value_tile(turn, L::s), a.states, index, full);
-    load_tile(turn, L::v, a.v, maps.v, column, full);
-    load_tile(turn, L::w, a.w, maps.w, column, full);
-    load_tile(turn, L::d_y, a.d_y, maps.d_y, column, full);
-    load_tile(turn, L::d_o, a.d_o, maps.d_o, column, full);
-    load_image<L::wide>(value_tile(turn, L::d_s), a.d_states, index, full);
-    copies_arrive(full);
+  __device__ void start_rest() const {
+    std::uint64_t* const full = barrier(loaded_rest);
+    barrier_arrive_expect(full, L::wide + 3 * panel_bytes);
+    copy_bulk(at(L::r), image_at<panel_bytes>(a.r, image()), panel_bytes, full);
+    copy_bulk(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, image()), 2 * panel_bytes, full);
+    copy_bulk(at(L::x), image_at<L::wide>(a.x, image()), L::wide, full);
   }
-  __device__ void load_tile(int turn, int part, const void* tensor, const CUtensorMap& map, int column,
-                            std::uint64_t* full) const {
-    const TensorTiles tile{tensor, a.value_heads, a.value_dim};
-#if defined(DELTAPORT_BULK_COPY)
-    if (whole()) {
-      if (threadIdx.x == 0)
-        tile.load_bulk<64>(value_tile(turn, part), map, chunk.row, head(turn), column, full);
-      return;
+  __device__ void start_values(Turn turn, bool tiles_too) const {
+    const std::int64_t index = (slot * a.value_heads + turn.head) * tiles + turn.tile;
+    std::uint64_t* const full = barrier(loaded_values + (turn.number & 1));
+    barrier_arrive_expect(full, L::wide + (tiles_too ? 4 * panel_bytes : 0));
+    const std::uint32_t to = value_tile(turn.number, 0);
+    copy_bulk(to + L::s, image_at<L::wide>(a.states, index), L::wide, full);
+    if (tiles_too) {
+      const int column = 64 * turn.tile, row = static_cast<int>(chunk.row);
+      copy_tile_bulk(to + L::d_y, &maps.d_y, column, turn.head, row, full);
+      copy_tile_bulk(to + L::d_o, &maps.d_o, column, turn.head, row, full);
+      copy_tile_bulk(to + L::v, &maps.v, column, turn.head, row, full);
+      copy_tile_bulk(to + L::w, &maps.w, column, turn.head, row, full);
     }
+    std::uint64_t* const full_too = barrier(loaded_d_states + (turn.number & 1));
+    barrier_arrive_expect(full_too, L::wide);
+    copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, index), L::wide, full_too);
+  }
+  /// What is needed first, and the rest.
+  __device__ void start_first(bool tiles_too) const {
+    start_erase();
+    start_values(first_turn(), tiles_too);
+  }
+  __device__ void start_others(bool tiles_too) const {
+    if (turns() > 1) start_values(after(first_turn()), tiles_too);
+    start_rest();
+  }
+#else
+  __device__ void load_images_by_threads() const {
+    constexpr int n = group_threads;
+    copy_image_async<L::wide, n>(at(L::erase), image_at<L::wide>(a.erase, image()), threadIdx.x);
+    copies_arrive(barrier(loaded_erase));
+    copy_image_async<panel_bytes, n>(at(L::r), image_at<panel_bytes>(a.r, image()), threadIdx.x);
+    copy_image_async<2 * panel_bytes, n>(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, image()),
+                                         threadIdx.x);
+    copy_image_async<L::wide, n>(at(L::x), image_at<L::wide>(a.x, image()), threadIdx.x);
+    copies_arrive(barrier(loaded_rest));
+  }
 #endif
-    if (threadIdx.x < 256)
-      tile.load<64, 256>(value_tile(turn, part), chunk.row, chunk.rows, head(turn), column, threadIdx.x);
+  /// By one thread: the barriers of what start_first (part 0) or start_others (1) starts.
+  __device__ void prepare_barriers(int part) const {
+#if defined(DELTAPORT_BULK_COPY)
+    const int arrivals = 1, of_tiles = whole() ? 1 : group_threads + 1;
+#else
+    const int arrivals = group_threads, of_tiles = group_threads;
+#endif
+    barrier_init(barrier(part == 0 ? loaded_erase : loaded_rest), arrivals);
+    barrier_init(barrier(loaded_values + part), of_tiles);
+    barrier_init(barrier(loaded_d_states + part), arrivals);
+  }
+  /// By the first group: what the copy engine does not bring.
+  __device__ void load_by_threads(Turn turn) const {
+    const std::uint32_t to = value_tile(turn.number, 0);
+#if !defined(DELTAPORT_BULK_COPY)
+    const std::int64_t index = (slot * a.value_heads + turn.head) * tiles + turn.tile;
+    copy_image_async<L::wide, group_threads>(to + L::s, image_at<L::wide>(a.states, index), threadIdx.x);
+    copy_image_async<L::wide, group_threads>(to + L::d_s, image_at<L::wide>(a.d_states, index), threadIdx.x);
+    copies_arrive(barrier(loaded_d_states + (turn.number & 1)));
+#endif
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      const TensorTiles tile{i == 0   ? a.v
+                             : i == 1 ? a.w
+                             : i == 2 ? a.d_o
+                                      : a.d_y,
+                             a.value_heads, a.value_dim};
+      tile.load<64, group_threads>(to + i * panel_bytes, chunk.row, chunk.rows, turn.head, 64 * turn.tile,
+                                   threadIdx.x);
+    }
+    copies_arrive(barrier(loaded_values + (turn.number & 1)));
+  }
+  /// By the first group, once nobody reads what was there.
+  __device__ void load_values(Turn turn) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0 && elected()) start_values(turn, whole());
+    if (whole()) return;
+#endif
+    load_by_threads(turn);
+  }
+  /// By the first group, to begin with: what the first thread has not started.
+  __device__ void load_first() const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (whole()) return;
+#else
+    load_images_by_threads();
+#endif
+#pragma unroll 1
+    for (Turn turn = first_turn(); turn.number < min(turns(), 2); turn = after(turn)) load_by_threads(turn);
   }
   __device__ void wait(int which, int phase) const {
-    barrier_wait(barrier(which), phase % 2);
-    fence_async_proxy();
+    barrier_wait(barrier(which), phase & 1);
+    if (!whole()) fence_async_proxy();
   }
-  /// Calls body(turn) for all turns; loads go two turns ahead.
-  template <class Body>
+  __device__ void wait_d_states(Turn turn) const {
+    wait(loaded_d_states + (turn.number & 1), (turn.number >> 1));
+  }
+  /// Calls body(turn) for all turns; loads, by the first group, go two turns ahead.
+  template <bool loads = false, class Body>
   __device__ void for_values(Body body) const {
-    for (int turn = 0; turn < turns; ++turn) {
-      wait(1 + turn % 2, turn / 2);
+#pragma unroll 1
+    for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
+      wait(loaded_values + (turn.number & 1), turn.number >> 1);
       body(turn);
-      if (turn + 2 < turns) {
+      if (turn.number + 2 < turns()) {
         fence_async_proxy();
         named_barrier<sync_all, threads>();
-        load_values(turn + 2);
+        if constexpr (loads) load_values(after(after(turn)));
       }
     }
   }
@@ -149,15 +239,13 @@ struct Block {
     const float *const rows = a.norms + (2 * image() + left) * 64, *const keys =
                                                                        a.norms + (2 * image() + 1) * 64;
     const float own[2] = {1.0f / rows[row], 1.0f / rows[row + 8]};
-    for_entries([&](int j, int part, int column) { d[j] *= own[part] / keys[column]; });
+    for_entries([&](int j, int part, int column) { d[j] *= __fdividef(own[part], keys[column]); });
   }
   /// dP (which = 0) and dL (1), by two groups at once: scales both so that binary16 holds them.
   __device__ void write_scores(const float (&d)[32], int which, int warp) const {
     float largest = 0.0f;
     for_entries([&](int j, int, int) { largest = fmaxf(largest, fabsf(d[j])); });
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
     float* const maxima = reinterpret_cast<float*>(memory + L::maxima);
     if (threadIdx.x % 32 == 0) maxima[4 * which + warp] = largest;
     named_barrier<sync_maxima, 2 * group_threads>();
@@ -184,19 +272,22 @@ struct Block {
 
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
+    load_first();
     {
       float d_q[padded_k / 2], states[8] = {};
       clear(d_q);
-      for_values([&](int turn) {
-        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn, L::d_o), value_tile(turn, L::s));
+      for_values<true>([&](Turn turn) {
+        add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
+                                                      value_tile(turn.number, L::s));
         write_value_gradients(turn);
-        add_states(states, turn);
+        wait_d_states(turn);
+        add_states(states, turn.number);
       });
       write_fragments(a.between.d_query, d_q, 1.0f, warp);
       write_states(states, warp);
     }
-    named_barrier<sync_all, threads>();  // dR is there
-    wait(0, 0);
+    wait(loaded_rest, 0);
+    named_barrier<sync_d_r, 2 * group_threads>();
     float d_p[32];
     add_right_parts<E, Tile::by_rows, Tile::by_rows>(d_p, at(L::d_r), at(L::inverse), false);
     for_entries(
@@ -205,50 +296,78 @@ struct Block {
     write_scores(d_p, 0, warp);
   }
   /// dv = dY o w, dw = dY o v, by units of eight columns.
-  __device__ void write_value_gradients(int turn) const {
-    const int column = turn % tiles * 64;
-    const TensorTiles dv{a.dv, a.value_heads, a.value_dim}, dw{a.dw, a.value_heads, a.value_dim};
+  __device__ void write_value_gradients(Turn turn) const {
+    const unsigned first = threadIdx.x / 8, c = threadIdx.x % 8 * 8;  // rows first, first + 16, ...
+    const int column = 64 * turn.tile + static_cast<int>(c);
+    if (column >= a.value_dim) return;
+    constexpr int rows = group_threads / 8;
+    const std::uint32_t place = value_tile(turn.number, 0) + unit_offset(first, c);
+    const TensorTiles tile{nullptr, a.value_heads, a.value_dim};
+    const std::int64_t offset = tile.offset(chunk.row + first, turn.head, column);
+    char *dv = static_cast<char*>(a.dv) + offset, *dw = static_cast<char*>(a.dw) + offset;
+    const std::int64_t step = rows * tile.row_bytes();
+    constexpr int together = 4;
 #pragma unroll 1
-    for (int step = 0; step < 4; ++step) {
-      const unsigned index = step * group_threads + threadIdx.x, r = index / 8, c = index % 8 * 8;
-      if (r >= chunk.rows || column + c >= a.value_dim) continue;
-      const std::uint32_t offset = unit_offset(r, c);
-      const uint4 v = load_shared16(value_tile(turn, L::v) + offset),
-                  w = load_shared16(value_tile(turn, L::w) + offset),
-                  d_y = load_shared16(value_tile(turn, L::d_y) + offset);
-      const std::uint32_t vs[4] = {v.x, v.y, v.z, v.w}, ws[4] = {w.x, w.y, w.z, w.w},
-                          gradients[4] = {d_y.x, d_y.y, d_y.z, d_y.w};
-      std::uint32_t to_v[4], to_w[4];
+    for (int i = 0; i < chunk_rows / rows; i += together) {
+      uint4 v[together], w[together], d_y[together];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float2 gate = unpack<E>(ws[i]), value = unpack<E>(vs[i]);
-        if (a.write_sigmoid) {
-          gate = make_float2(sigmoid_fast(gate.x), sigmoid_fast(gate.y));
-          value = make_float2(value.x * gate.x * (1.0f - gate.x), value.y * gate.y * (1.0f - gate.y));
-        }
-        const float2 gradient = unpack<E>(gradients[i]), first = gradient * gate, second = gradient * value;
-        to_v[i] = pack<E>(first.x, first.y), to_w[i] = pack<E>(second.x, second.y);
+      for (int k = 0; k < together; ++k) {
+        const std::uint32_t from = place + (i + k) * rows * 128;
+        v[k] = load_shared16(from + L::v), w[k] = load_shared16(from + L::w);
+        d_y[k] = load_shared16(from + L::d_y);
       }
-      *reinterpret_cast<uint4*>(const_cast<char*>(dv.at(chunk.row + r, head(turn), column + c))) =
-          make_uint4(to_v[0], to_v[1], to_v[2], to_v[3]);
-      *reinterpret_cast<uint4*>(const_cast<char*>(dw.at(chunk.row + r, head(turn), column + c))) =
-          make_uint4(to_w[0], to_w[1], to_w[2], to_w[3]);
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        if (a.write_sigmoid) {
+          through_sigmoid(v[k], w[k], d_y[k]);
+        } else {
+          w[k] = multiply_units<E>(d_y[k], w[k]), v[k] = multiply_units<E>(d_y[k], v[k]);
+        }
+        if (static_cast<int>(first) + (i + k) * rows < chunk.rows) {
+          *reinterpret_cast<uint4*>(dv) = w[k];
+          *reinterpret_cast<uint4*>(dw) = v[k];
+        }
+        dv += step, dw += step;
+      }
     }
   }
-  /// Adds S dS' of eight channels and every so many value columns.
-  __device__ void add_states(float (&sums)[8], int turn) const {
-    constexpr unsigned units = padded_k / 8, together = group_threads / units;
-    const unsigned unit = threadIdx.x % units;
-#pragma unroll 2
-    for (unsigned v = threadIdx.x / units; v < 64; v += together) {
-      const std::uint32_t offset = unit_offset(v, 8 * unit);
-      const uint4 s = load_shared16(value_tile(turn, L::s) + offset),
-                  d_s = load_shared16(value_tile(turn, L::d_s) + offset);
-      const std::uint32_t left[4] = {s.x, s.y, s.z, s.w}, right[4] = {d_s.x, d_s.y, d_s.z, d_s.w};
+  /// dY o sigmoid(w) to `w`, dY o v sigmoid'(w) to `v`.
+  __device__ static void through_sigmoid(uint4& v, uint4& w, const uint4& d_y) {
+    std::uint32_t *const values = &v.x, *const gates = &w.x;
+    const std::uint32_t* const gradients = &d_y.x;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 product = unpack<E>(left[i]) * unpack<E>(right[i]);
-        sums[2 * i] += product.x, sums[2 * i + 1] += product.y;
+    for (int i = 0; i < 4; ++i) {
+      float2 gate = unpack<E>(gates[i]), value = unpack<E>(values[i]);
+      gate = make_float2(sigmoid_fast(gate.x), sigmoid_fast(gate.y));
+      value = make_float2(value.x * gate.x * (1.0f - gate.x), value.y * gate.y * (1.0f - gate.y));
+      const float2 gradient = unpack<E>(gradients[i]), first = gradient * gate, second = gradient * value;
+      gates[i] = pack<E>(first.x, first.y), values[i] = pack<E>(second.x, second.y);
+    }
+  }
+  /// Adds S dS' of eight channels and every so many value columns. Not by tensor cores: products of single warps would
+  /// wait there for those of the other groups.
+  __device__ void add_states(float (&sums)[8], int turn) const {
+    constexpr unsigned units = padded_k / 8, rows = group_threads / units, together = 4;
+    static_assert(rows % 8 == 0, "the swizzle is the same in every step");
+    const std::uint32_t first =
+        value_tile(turn, 0) + unit_offset(threadIdx.x / units, threadIdx.x % units * 8);
+#pragma unroll
+    for (unsigned i = 0; i < 64 / rows; i += together) {
+      uint4 s[together], d_s[together];
+#pragma unroll
+      for (unsigned k = 0; k < together; ++k) {
+        s[k] = load_shared16(first + L::s + (i + k) * rows * 128);
+        d_s[k] = load_shared16(first + L::d_s + (i + k) * rows * 128);
+      }
+#pragma unroll
+      for (unsigned k = 0; k < together; ++k) {
+        const std::uint32_t left[4] = {s[k].x, s[k].y, s[k].z, s[k].w},
+                            right[4] = {d_s[k].x, d_s[k].y, d_s[k].z, d_s[k].w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float2 x = unpack<E>(left[j]), y = unpack<E>(right[j]);
+          sums[2 * j] = fmaf(x.x, y.x, sums[2 * j]), sums[2 * j + 1] = fmaf(x.y, y.y, sums[2 * j + 1]);
+        }
       }
     }
   }
@@ -276,23 +395,31 @@ struct Block {
     const int warp = threadIdx.x / 32 % 4;
     float d_k[padded_k / 2], d_x[padded_k / 2];
     clear(d_k), clear(d_x);
-    for_values([&](int turn) {
-      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(turn, L::d_y), value_tile(turn, L::s));
-      if (turn % 2 == 0) {
+    for_values([&](Turn turn) {
+      const int i = turn.number;
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
+      wait_d_states(turn);
+      if (i % 2 == 0) {
         named_barrier<sync_y, 2 * group_threads>();
       } else {
         named_barrier<sync_y_odd, 2 * group_threads>();
       }
-      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(turn), value_tile(turn, L::d_s));
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(i), value_tile(i, L::d_s));
     });
     // The third group is done with K~: it has made its last Y.
     store_rows<E>(at(L::d_x), d_x, warp);
     fence_async_proxy();
-    write_fragments(a.between.d_erase, d_k, -1.0f, warp);
-    named_barrier<sync_all, threads>();
-    wait(0, 0);
-    add_left_parts<E, Tile::by_rows, Tile::by_columns>(d_k, at(L::inverse), at(L::d_x), false);
-    write_fragments(a.between.d_restored, d_k, 1.0f, warp);
+    named_arrive<sync_d_x, 2 * group_threads>();
+    wait(loaded_rest, 0);
+    named_barrier<sync_second, group_threads>();
+    add_all(
+        d_x,
+        [&] {
+          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse), at(L::d_x), false);
+          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse) + panel_bytes, at(L::d_x));
+        },
+        [&] { write_fragments(a.between.d_erase, d_k, -1.0f, warp); });
+    write_fragments(a.between.d_restored, d_x, 1.0f, warp);
   }
 
   // ---- third group: Y, dR, dL ------------------------------------------------------------------------------
@@ -301,37 +428,39 @@ struct Block {
     const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
     float d_r[32];
     clear(d_r);
-    wait(0, 0);
-    for_values([&](int turn) {
-      make_y(turn, warp);
+    wait(loaded_erase, 0);
+    for_values([&](Turn turn) {
+      const int i = turn.number;
+      make_y(i, warp);
       fence_async_proxy();
       // Two barriers, or this group could arrive twice before the other comes once.
-      if (turn % 2 == 0) {
+      if (i % 2 == 0) {
         named_arrive<sync_y, 2 * group_threads>();
       } else {
         named_arrive<sync_y_odd, 2 * group_threads>();
       }
       named_barrier<sync_third, group_threads>();
-      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(turn, L::d_o), y_tile(turn));
+      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(i, L::d_o), y_tile(i));
     });
     for_entries([&](int j, int part, int column) { d_r[j] = column <= row + 8 * part ? d_r[j] : 0.0f; });
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
-    named_barrier<sync_all, threads>();  // the others have what they wait for, and dX is there
+    named_arrive<sync_d_r, 2 * group_threads>();
+    wait(loaded_rest, 0);
+    named_barrier<sync_third, group_threads>();
 
     std::uint32_t upper[4][4], rest[4][4];
     float z[32], d_l[32];  // others than dR, and cleared: the compiler would not overlap products otherwise
     clear(z);
-    add_all(z, [&] {
-      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true);
-      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x), true);
-    });
+    add_tiles<E, Tile::by_columns, Tile::by_columns>(z, at(L::r), at(L::d_r));
+    named_barrier<sync_d_x, 2 * group_threads>();
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), at(L::d_x));
     split_operand<E>(upper, rest, z);
     clear(d_l);
     add_all(d_l, [&] {
-      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse), true);
-      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes, true);
-      multiply<E, Tile::by_rows>(d_l, rest, at(L::inverse), true);
+      issue<E, Tile::by_rows>(d_l, upper, at(L::inverse), true);
+      issue<E, Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes, true);
+      issue<E, Tile::by_rows>(d_l, rest, at(L::inverse), true);
     });
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
@@ -339,51 +468,77 @@ struct Block {
   }
   /// Y = w o V - K~ S, rounded, to its tile.
   __device__ void make_y(int turn, int warp) const {
-    float y[32];
-    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s), false);
+    float y[32], values[32];
+    const std::uint32_t v_tile = value_tile(turn, L::v), w_tile = value_tile(turn, L::w);
+    add_all(
+        y,
+        [&] {
+          issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s), false);
+        },
+        [&] {
+          std::uint32_t v[4][4], w[4][4];
+          load_rows(v, v_tile, warp);
+          load_rows(w, w_tile, warp);
+          for_each_pair([&](int s, int i) {
+            const float2 gate = unpack<E>(w[s][i]);
+            values[8 * s + 2 * i] = gate.x, values[8 * s + 2 * i + 1] = gate.y;
+          });
+          if (a.write_sigmoid) {
+#pragma unroll
+            for (int j = 0; j < 32; ++j) values[j] = sigmoid_fast(values[j]);
+          }
+          for_each_pair([&](int s, int i) {
+            const float2 value = unpack<E>(v[s][i]);
+            values[8 * s + 2 * i] *= value.x, values[8 * s + 2 * i + 1] *= value.y;
+          });
+        });
+#pragma unroll
+    for (int j = 0; j < 32; ++j) values[j] -= y[j];
+    store_rows<E>(y_tile(turn), values, warp);
+  }
+  template <class Body>
+  __device__ static void for_each_pair(Body body) {
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      std::uint32_t v[4], w[4], operand[4];
-      load_a(v, value_tile(turn, L::v), 16 * warp, 16 * s);
-      load_a(w, value_tile(turn, L::w), 16 * warp, 16 * s);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float2 gate = unpack<E>(w[i]);
-        if (a.write_sigmoid) gate = make_float2(sigmoid_fast(gate.x), sigmoid_fast(gate.y));
-        const float2 value = unpack<E>(v[i]) * gate;
-        operand[i] = pack<E>(value.x - y[8 * s + 2 * i], value.y - y[8 * s + 2 * i + 1]);
-      }
-      store_a(y_tile(turn), 16 * warp, 16 * s, operand);
+      for (int i = 0; i < 4; ++i) body(s, i);
     }
   }
 };
 
 template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
-    gdn2_gradients(const Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps) {
+    gdn2_gradients(const __grid_constant__ Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.gate_heads, false);
+  std::uint32_t place;
+  if (!place_of_block(place, a.chunks)) return;
+  const std::int64_t slot = a.chunks.in_time(place, false);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const int tiles = (a.value_dim + 63) / 64;
-  const Block<E, padded_k> block{a,      maps,
-                                 memory, chunk,
-                                 slot,   static_cast<int>(blockIdx.x % a.gate_heads),
-                                 tiles,  tiles * (a.value_heads / a.gate_heads)};
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < 3; ++i) {
+  const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64),
+            members = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.gate_heads);
+  const Block<E, padded_k> block{a, maps, memory, chunk, slot, static_cast<int>(blockIdx.x), tiles, members};
+  dependency_wait();
+  // Two warps start loads at once, each behind its own barriers.
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    if (elected()) {
+      block.prepare_barriers(0);
 #if defined(DELTAPORT_BULK_COPY)
-      barrier_init(block.barrier(i), threads + 1);
-#else
-      barrier_init(block.barrier(i), threads);
+      fence_async_proxy();
+      block.start_first(block.whole());
+#endif
+    }
+  } else if (warp == group_threads / 32) {
+    if (elected()) {
+      block.prepare_barriers(1);
+#if defined(DELTAPORT_BULK_COPY)
+      fence_async_proxy();
+      block.start_others(block.whole());
 #endif
     }
   }
   __syncthreads();
-  dependency_wait();
-  block.load_values(0);
-  block.load_images();
-  if (block.turns > 1) block.load_values(1);
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_give<152>();
@@ -401,9 +556,8 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& a, const Gdn2GradientMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(a.chunks.slots() * a.gate_heads));
-  return launch(gdn2_gradients<E, padded_k>, grid, threads, Layout<padded_k>::bytes, Start::beside_previous,
-                stream, a, maps);
+  return launch(gdn2_gradients<E, padded_k>, grid_of(a.gate_heads, a.chunks.slots()), threads,
+                Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn2_gradients<Bf16, 64>(const Gdn2Gradients&, const Gdn2GradientMaps&,

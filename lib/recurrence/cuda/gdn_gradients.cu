@@ -19,12 +19,14 @@ struct Block : BlockBase<E, padded_k> {
   using Base::at;
   using Base::chunk;
   using Base::factor;
-  using Base::gram;
+  using Base::float_d_r;
   using Base::group;
+  using Base::h_tile;
   using Base::key_head;
-  using Base::load_all;
+  using Base::load_first;
   using Base::maps;
   using Base::memory;
+  using Base::plain_d_x;
   using Base::slot;
   using Base::steps;
   using Base::sum;
@@ -32,12 +34,13 @@ struct Block : BlockBase<E, padded_k> {
   using Base::value_tile;
   using Base::wait;
 
-  /// First group: dq, N, dP.
+  /// First group: dq, dP.
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
     float dq[padded_k / 2];
     clear(dq);
     float before[2] = {0.0f, 0.0f};
+#pragma unroll 1
     for (int member = 0; member < group; ++member) {
       const int head = key_head * group + member;
       wait(loaded_keys, member);
@@ -55,32 +58,25 @@ struct Block : BlockBase<E, padded_k> {
         wait_y(tile);
         add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
       });
-      wait(loaded_rest, member);
-      float dot[2] = {0.0f, 0.0f}, sums[2] = {0.0f, 0.0f};
-      for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
-      sum_quads(dot);
-      sum_scores(sums, d_r, warp, row);
-      sum_quads(sums);
-      if (threadIdx.x % 4 == 0) {
+      named_arrive<sync_e, 3 * group_threads>();
 #pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          sum(sum_query)[row + 8 * part] =
-              query_norm[row + 8 * part] * (dot[part] - before[part]) + sums[part];
-        }
+      for (int i = 0; i < 8; ++i) {
+        const float* const x = &d_r[4 * i];
+        store_shared16(float_d_r(i, threadIdx.x), make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]),
+                                                             __float_as_uint(x[2]), __float_as_uint(x[3])));
       }
-      named_barrier<sync_all, threads>();
-
+      named_arrive<sync_n, 2 * group_threads>();
+      wait(loaded_rest, member);
       std::uint32_t operand[4][4];
       for_entries([&](int j, int part, int column) {
-        const float difference = decay[row + 8 * part] - decay[column];
-        const float d = a.activations.scale * exp2_fast(difference > 0.0f ? 0.0f : difference);
+        const float d = a.activations.scale * exp2_fast(decay[row + 8 * part] - decay[column]);
         d_r[j] = column <= row + 8 * part ? d * d_r[j] : 0.0f;
       });
       as_operand<E>(operand, d_r);
       clear(d_r);  // now dP
       add_all(d_r, [&] {
-        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse), true);
-        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse) + panel_bytes, true);
+        issue<E, Tile::by_rows>(d_r, operand, at(L::inverse));
+        issue<E, Tile::by_rows>(d_r, operand, at(L::inverse) + panel_bytes);
       });
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
@@ -96,25 +92,44 @@ struct Block : BlockBase<E, padded_k> {
       }
       fence_async_proxy();
       named_arrive<sync_m, 2 * group_threads>();
+      float dot[2] = {0.0f, 0.0f};
+      for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
+      sum_quads(dot);
+      if (threadIdx.x % 4 == 0) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          sum(sum_query)[row + 8 * part] = query_norm[row + 8 * part] * (dot[part] - before[part]);
+        }
+      }
+      named_arrive<sync_scores, 3 * group_threads>();
       add<E, Tile::by_columns>(dq, operand, at(L::k));
+      named_barrier<sync_read, 2 * group_threads>();
       if (member + 1 < group) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
         sum_quads(after);
         before[0] = after[0], before[1] = after[1];
       } else {
-        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(0, L::s), a.dq,
+        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(tiles + 1, L::s), a.dq,
                                                  maps.dq);
       }
       end_of_head(member);
     }
   }
-  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once.
+  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
+  /// second group arrives once it has read the states of the tile before, whose place dX takes.
   __device__ static void wait_y(int tile) {
     if (tile % 2 == 0) {
-      named_barrier<sync_y, 3 * group_threads>();
+      named_barrier<sync_y, threads>();
     } else {
-      named_barrier<sync_y_odd, 3 * group_threads>();
+      named_barrier<sync_y_odd, threads>();
+    }
+  }
+  __device__ static void arrive_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_y, threads>();
+    } else {
+      named_arrive<sync_y_odd, threads>();
     }
   }
   /// Sums of N = dR o R over rows (of one lane) and columns: the same number in both, where they cancel. A row with itself
@@ -135,23 +150,27 @@ struct Block : BlockBase<E, padded_k> {
         rows[i % 2] += x + y;
         columns[i / 2][0] += x, columns[i / 2][1] += y;
       }
+      // Over the eight lanes with the same columns; of the four columns each lane keeps one half, then a quarter.
+      const bool second = lane & 4, fourth = lane & 8;
+      float kept[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          float& x = columns[half][side];
-#pragma unroll
-          for (int step = 4; step < 32; step *= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-          if (lane < 4) sum(sum_column + warp)[16 * s + 8 * half + 2 * lane + side] = x;
-        }
+      for (int side = 0; side < 2; ++side) {
+        const float own = second ? columns[1][side] : columns[0][side],
+                    other = second ? columns[0][side] : columns[1][side];
+        kept[side] = own + __shfl_xor_sync(0xffffffffu, other, 4);
       }
+      float x = fourth ? kept[1] : kept[0];
+      x += __shfl_xor_sync(0xffffffffu, fourth ? kept[0] : kept[1], 8);
+      x += __shfl_xor_sync(0xffffffffu, x, 16);
+      if (lane < 16)
+        sum(sum_column + warp)[16 * s + (second ? 8 : 0) + 2 * (lane & 3) + (fourth ? 1 : 0)] = x;
     }
   }
 
   /// Second group: dk, dv.
   __device__ void keys() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
-    load_all(key_head * group, true);
+    load_first();
     float dk[padded_k / 2];
     clear(dk);
     for (int member = 0; member < group; ++member) {
@@ -159,46 +178,59 @@ struct Block : BlockBase<E, padded_k> {
       wait(loaded_keys, member);
       const float *beta = factor(factor_beta), *decay = factor(factor_decay);
       const float scale[2] = {-beta[row] * exp2_fast(decay[row]), -beta[row + 8] * exp2_fast(decay[row + 8])};
-      this->template for_values<Loads::own>(head, member, [&](int tile) {
+      this->template for_values<true>(head, member, [&](int tile) {
+        arrive_y(tile);
         std::uint32_t d_y[4][4];
         load_rows(d_y, value_tile(tile, L::d_y), warp);
         scale_rows<E>(d_y, scale);
         add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
       });
+      named_arrive<sync_read, 2 * group_threads>();
       wait(loaded_rest, member);
-      named_barrier<sync_all, threads>();
+      named_barrier<sync_d, 2 * group_threads>();
 
       add_left_parts<E, Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
       named_barrier<sync_m, 2 * group_threads>();
       add_tiles<E, Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
+      const std::uint32_t h = h_tile();
       add_all(dk, [&] {
-        multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, at(L::h), at(L::k), true);
-        multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, at(L::h) + panel_bytes, at(L::k), true);
+        issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k));
+        issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k));
       });
       if (member + 1 == group) {
-        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm), value_tile(0, L::d_s),
-                                              a.dk, maps.dk);
+        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm),
+                                              value_tile(tiles, L::d_s), a.dk, maps.dk);
       }
-      end_of_head<Loads::own>(member);
+      end_of_head<true>(member);
     }
   }
-  /// dv = beta o dY.
-  __device__ void write_values_gradient(int head, int tile, const float* beta, int thread) const {
-    const TensorTiles dv{a.dv, a.value_heads, a.value_dim};
+  /// dv = beta o dY, by units of eight columns.
+  __device__ void write_values_gradient(int head, int tile, const float* beta, unsigned thread) const {
+    const unsigned first = thread / 8, c = thread % 8 * 8;  // rows first, first + 16, ...
+    const int column = 64 * tile + static_cast<int>(c);
+    if (column >= a.value_dim) return;
+    constexpr int rows = group_threads / 8, count = chunk_rows / rows;
+    const std::uint32_t place = value_tile(tile, L::d_y) + unit_offset(first, c);
+    const TensorTiles tensor{nullptr, a.value_heads, a.value_dim};
+    char* to = static_cast<char*>(a.dv) + tensor.offset(chunk.row + first, head, column);
+    const std::int64_t step = rows * tensor.row_bytes();
+    uint4 x[count];
+    float factors[count];
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const int index = step * group_threads + thread, r = index / 8, c = (index % 8) * 8;
-      if (r < chunk.rows && 64 * tile + c < a.value_dim) {
-        uint4 x = load_shared16(value_tile(tile, L::d_y) + unit_offset(r, c));
-        scale_unit<E>(x, beta[r]);
-        *reinterpret_cast<uint4*>(const_cast<char*>(dv.at(chunk.row + r, head, 64 * tile + c))) = x;
-      }
+    for (int i = 0; i < count; ++i) {
+      x[i] = load_shared16(place + i * rows * 128), factors[i] = beta[first + i * rows];
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      scale_unit<E>(x[i], factors[i]);
+      if (static_cast<int>(first) + i * rows < chunk.rows) *reinterpret_cast<uint4*>(to) = x[i];
+      to += step;
     }
   }
 
-  /// Third group: <S, dS'>; dX, rounded with its decay for dk and without for the inverse; t, its products with X.
+  /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
     for (int member = 0; member < group; ++member) {
@@ -208,41 +240,70 @@ struct Block : BlockBase<E, padded_k> {
       wait(loaded_keys, member);
       const float* const decay = factor(factor_decay);
       this->for_values(head, member, [&](int tile) {
-#pragma unroll 2
-        for (int i = 0; i < L::wide / 16 / group_threads; ++i) {
-          const int offset = (i * group_threads + thread) * 16;
-          states += dot_units<E>(load_shared16(value_tile(tile, L::s) + offset),
-                                 load_shared16(value_tile(tile, L::d_s) + offset));
-        }
+        add_states(states, tile, thread);  // there is time before Y comes
         wait_y(tile);
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
       });
-      states = sum_warp(states);
-      if (thread % 32 == 0) sum(sum_states)[warp] = states;
+      store_rows<E>(plain_d_x(), d_x, warp);
+      fence_async_proxy();
+      named_arrive<sync_e, 3 * group_threads>();
+      const float last = decay[63];
+      store_scaled(at(L::d_x), d_x, exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8]), warp);
+      fence_async_proxy();
+      named_arrive<sync_d, 2 * group_threads>();
+
       wait(loaded_rest, member);
       float through[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::x), warp, [&](int j, int part, float x) { through[part] += d_x[j] * x; });
       sum_quads(through);
       if (thread % 4 == 0) sum(sum_row_x)[row] = through[0], sum(sum_row_x)[row + 8] = through[1];
-      const float last = decay[63];
-      const float c[2] = {exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8])};
-      std::uint32_t plain[steps][4];
-      as_operand<E>(plain, d_x);
-      scale_rows(d_x, c);
-      store_rows<E>(at(L::d_x), d_x, warp);
-      fence_async_proxy();
-      named_barrier<sync_all, threads>();  // nobody reads the value tiles any more
-
+      states = sum_warp(states);
+      if (thread % 32 == 0) sum(sum_states)[warp] = states;
+      named_barrier<sync_n, 2 * group_threads>();
+      float d_r[32], scores[2] = {0.0f, 0.0f};
 #pragma unroll
-      for (int s = 0; s < steps; ++s) store_a(plain_d_x(), 16 * warp, 16 * s, plain[s]);
-      fence_async_proxy();
-      named_arrive<sync_e, 2 * group_threads>();
+      for (int i = 0; i < 8; ++i) {
+        const uint4 x = load_shared16(float_d_r(i, thread));
+        d_r[4 * i] = __uint_as_float(x.x), d_r[4 * i + 1] = __uint_as_float(x.y);
+        d_r[4 * i + 2] = __uint_as_float(x.z), d_r[4 * i + 3] = __uint_as_float(x.w);
+      }
+      sum_scores(scores, d_r, warp, row);
+      sum_quads(scores);
+      if (thread % 4 == 0) sum(sum_score)[row] = scores[0], sum(sum_score)[row + 8] = scores[1];
+      named_arrive<sync_scores, 3 * group_threads>();
       end_of_head(member);
     }
   }
-  /// Where dX lies, without decays.
-  __device__ std::uint32_t plain_d_x() const {
-    return value_tile(1, L::s);
+  /// Rows times a factor each, rounded, to a tile.
+  __device__ static void store_scaled(std::uint32_t tile, const float (&d)[padded_k / 2], float first,
+                                      float second, int warp) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      const int j = 8 * s;
+      const std::uint32_t operand[4] = {
+          pack<E>(first * d[j], first * d[j + 1]), pack<E>(second * d[j + 2], second * d[j + 3]),
+          pack<E>(first * d[j + 4], first * d[j + 5]), pack<E>(second * d[j + 6], second * d[j + 7])};
+      store_a(tile, 16 * warp, 16 * s, operand);
+    }
+  }
+  /// Adds <S, dS'> of a value tile, a part of it in every thread. Not by tensor cores: products of single warps would wait
+  /// there for those of the other groups.
+  __device__ void add_states(float& sum, int tile, unsigned thread) const {
+    constexpr int units = L::wide / 16 / group_threads, together = 4;
+    const std::uint32_t first = value_tile(tile, 0) + thread * 16;
+    float parts[together] = {};
+#pragma unroll
+    for (int i = 0; i < units; i += together) {
+      uint4 s[together], d_s[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        s[k] = load_shared16(first + L::s + (i + k) * group_threads * 16);
+        d_s[k] = load_shared16(first + L::d_s + (i + k) * group_threads * 16);
+      }
+#pragma unroll
+      for (int k = 0; k < together; ++k) add_products<E>(parts[k], s[k], d_s[k]);
+    }
+    sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
   }
 
   /// Fourth group: Y, the 64 x 64 matrices, the gates.
@@ -253,9 +314,7 @@ struct Block : BlockBase<E, padded_k> {
       float sums[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
       wait(loaded_keys, member);
       float kk[32];
-      values_and_scores(kk, head, member, sums, dbeta, warp, row);
-      wait(loaded_rest, member);
-      named_barrier<sync_all, threads>();  // the others have what they wait for
+      values(head, member, kk, sums, dbeta, warp, row);
       inverse_gradient(kk, dbeta, warp, row);
       sum_quads(sums);
       sum_quads(dbeta);
@@ -266,15 +325,16 @@ struct Block : BlockBase<E, padded_k> {
           sum(sum_beta)[row + 8 * part] = dbeta[part];
         }
       }
+      named_barrier<sync_scores, 3 * group_threads>();
       named_barrier<sync_gates_group, group_threads>();
       if (thread < 64) write_gates(head, thread);
       end_of_head(member);
     }
   }
 
-  /// Over the value tiles: Y, dR; K K^T, since there is time.
-  __device__ void values_and_scores(float (&kk)[32], int head, int member, float (&sums)[2],
-                                    float (&dbeta)[2], int warp, int row) const {
+  /// Over the value tiles: Y; dR, to its tile; K K^T.
+  __device__ void values(int head, int member, float (&kk)[32], float (&sums)[2], float (&dbeta)[2], int warp,
+                         int row) const {
     const float *decay = factor(factor_decay), *beta = factor(factor_beta),
                 *key_norm = factor(factor_key_norm);
     const float b[2] = {beta[row], beta[row + 8]};
@@ -283,83 +343,119 @@ struct Block : BlockBase<E, padded_k> {
     float d_r[32];
     clear(d_r);
     this->for_values(head, member, [&](int tile) {
-      float y[32];
-      gram(y, at(L::k), value_tile(tile, L::s));
-      std::uint32_t operand[4][4];
-      {
-        std::uint32_t v[4][4], d_y[4][4];
-        load_rows(v, value_tile(tile, L::v), warp);
-        load_rows(d_y, value_tile(tile, L::d_y), warp);
+      float y[32];  // K S, then what the state has for a row
+      std::uint32_t v[4][4], d_y[4][4];
+      add_all(
+          y,
+          [&] {
+            issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::k), value_tile(tile, L::s), false);
+          },
+          [&] {
+            load_rows(v, value_tile(tile, L::v), warp);
+            load_rows(d_y, value_tile(tile, L::d_y), warp);
+          });
 #pragma unroll
-        for (int s = 0; s < 4; ++s) {
+      for (int s = 0; s < 4; ++s) {
+        std::uint32_t operand[4];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int part = i % 2, j = 8 * s + 2 * i;
-            const float2 value = unpack<E>(v[s][i]), gradient = unpack<E>(d_y[s][i]);
-            const float old[2] = {seen[part] * y[j], seen[part] * y[j + 1]};
-            const float z[2] = {value.x - old[0], value.y - old[1]};
-            dbeta[part] += gradient.x * z[0] + gradient.y * z[1];
-            sums[part] -= b[part] * (gradient.x * old[0] + gradient.y * old[1]);
-            operand[s][i] = pack<E>(b[part] * z[0], b[part] * z[1]);
-          }
+        for (int i = 0; i < 4; ++i) {
+          const int part = i % 2, j = 8 * s + 2 * i;
+          const float2 value = unpack<E>(v[s][i]);
+          y[j] *= seen[part], y[j + 1] *= seen[part];
+          operand[i] = pack<E>(b[part] * (value.x - y[j]), b[part] * (value.y - y[j + 1]));
         }
+        store_a(value_tile(tile, L::v), 16 * warp, 16 * s, operand);
       }
-#pragma unroll
-      for (int s = 0; s < 4; ++s) store_a(value_tile(tile, L::v), 16 * warp, 16 * s, operand[s]);
       fence_async_proxy();
-      if (tile % 2 == 0) {  // see wait_y
-        named_arrive<sync_y, 3 * group_threads>();
-      } else {
-        named_arrive<sync_y_odd, 3 * group_threads>();
-      }
+      arrive_y(tile);
       named_barrier<sync_gates_group, group_threads>();
-      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
+      add_all(
+          d_r,
+          [&] {
+            issue_tiles<E, Tile::by_rows, Tile::by_rows, 4>(d_r, value_tile(tile, L::d_o),
+                                                            value_tile(tile, L::v));
+          },
+          [&] {
+#pragma unroll
+            for (int s = 0; s < 4; ++s) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                const int part = i % 2, j = 8 * s + 2 * i;
+                const float2 value = unpack<E>(v[s][i]), gradient = unpack<E>(d_y[s][i]);
+                dbeta[part] += gradient.x * (value.x - y[j]) + gradient.y * (value.y - y[j + 1]);
+                sums[part] -= b[part] * (gradient.x * y[j] + gradient.y * y[j + 1]);
+              }
+            }
+          });
     });
-
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
+    wait(loaded_rest, member);
     clear(kk);
     add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k));
+    named_barrier<sync_gates_group, group_threads>();
   }
 
   /// Through the inverse to L, from there H and dbeta. With dA = P^T dRu + K dXu^T, A^T dA is D o (R^T dR + X dX^T) below
   /// the diagonal, and nothing else of it counts.
-  __device__ void inverse_gradient(const float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
+  __device__ void inverse_gradient(float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
     const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm),
                 *decay = factor(factor_decay);
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
-    named_barrier<sync_e, 2 * group_threads>();  // dX is there
-    std::uint32_t upper[4][4], rest[4][4];
-    float z[32], d_a[32];
+    const float own_norm[2] = {key_norm[row], key_norm[row + 8]}, own_decay[2] = {decay[row], decay[row + 8]};
+    float z[32], decays[32];
     clear(z);
-    add_all(z, [&] {
-      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true);
-      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), plain_d_x(), true);
-    });
-    for_entries([&](int j, int part, int column) {
-      const float difference = decay[row + 8 * part] - decay[column];
-      z[j] = column < row + 8 * part ? z[j] * exp2_fast(difference > 0.0f ? 0.0f : difference) : 0.0f;
-    });
+    add_all(
+        z, [&] { issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r)); },
+        [&] {
+          for_entries([&](int j, int part, int column) {
+            decays[j] = column < row + 8 * part ? exp2_fast(own_decay[part] - decay[column]) : 0.0f;
+          });
+        });
+    named_barrier<sync_e, 3 * group_threads>();  // dX is there
+    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(z, at(L::x), plain_d_x());
+#pragma unroll
+    for (int j = 0; j < 32; ++j) z[j] *= decays[j];
+    std::uint32_t upper[4][4], rest[4][4];
+    float d_a[32];
     split_operand<E>(upper, rest, z);
     clear(d_a);
-    add_all(d_a, [&] {
-      multiply<E, Tile::by_rows>(d_a, upper, high, true);
-      multiply<E, Tile::by_rows>(d_a, upper, low, true);
-      multiply<E, Tile::by_rows>(d_a, rest, high, true);
-    });
+    float norms[16];
+    add_all(
+        d_a,
+        [&] {
+          issue<E, Tile::by_rows>(d_a, upper, high);
+          issue<E, Tile::by_rows>(d_a, upper, low);
+          issue<E, Tile::by_rows>(d_a, rest, high);
+        },
+        [&] {
+#pragma unroll
+          for (int i = 0; i < 16; ++i) norms[i] = key_norm[entry_column(4 * (i / 2) + i % 2)];
+        });
 
-    float h[32];
-    for_entries([&](int j, int part, int column) {
-      const float d_l = column < row + 8 * part ? -d_a[j] : 0.0f;
-      dbeta[part] += d_l * kk[j] * key_norm[row + 8 * part] * key_norm[column];
-      h[j] = beta[row + 8 * part] * d_l * key_norm[column];
-      d_a[j] = beta[row + 8 * part] * d_l * key_norm[row + 8 * part];
-    });
-    named_barrier<sync_gates_group, group_threads>();  // all have read X, which H replaces
-    store_rows<E>(at(L::h), h, warp);
-    store_rows<E>(at(L::h) + panel_bytes, d_a, warp);
+    const float factors[2] = {-beta[row], -beta[row + 8]};
+    const std::uint32_t to = h_tile();
+    for_entries([&](int j, int part, int column) { d_a[j] = column < row + 8 * part ? d_a[j] : 0.0f; });
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      std::uint32_t h[4], transposed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = 8 * s + 2 * i, part = i % 2;
+        const float x = factors[part] * d_a[j], y = factors[part] * d_a[j + 1];
+        h[i] = pack<E>(x * norms[j / 4 * 2], y * norms[j / 4 * 2 + 1]);
+        transposed[i] = pack<E>(x * own_norm[part], y * own_norm[part]);
+      }
+      store_a(to, 16 * warp, 16 * s, h);
+      store_a(to + panel_bytes, 16 * warp, 16 * s, transposed);
+    }
     fence_async_proxy();
     named_arrive<sync_h, 2 * group_threads>();
+#pragma unroll
+    for (int j = 0; j < 32; ++j) {
+      const int part = entry_part(j);
+      dbeta[part] -= d_a[j] * kk[j] * own_norm[part] * norms[j / 4 * 2 + j % 2];
+    }
   }
 
   /// dg and dbeta of row t by threads 0 to 63.
@@ -368,7 +464,7 @@ struct Block : BlockBase<E, padded_k> {
 #pragma unroll
     for (int w = 0; w < 4; ++w) column += sum(sum_column + w)[t];
     if (t == chunk.rows - 1) through_x = 0.0f;  // no decay between it and the state
-    float d_sum = sum(sum_query)[t] + sum(sum_row)[t] - column - through_x;
+    float d_sum = sum(sum_query)[t] + sum(sum_score)[t] + sum(sum_row)[t] - column - through_x;
     // What depends on the decay of the whole chunk belongs to the last row.
     float* const shared = sum(sum_states) + 8;
     float total = sum_warp(through_x);
@@ -392,35 +488,49 @@ struct Block : BlockBase<E, padded_k> {
   }
 
   /// All groups have read everything of a head: the next may be loaded.
-  template <Loads loads = Loads::others>
+  template <bool loads = false>
   __device__ void end_of_head(int member) const {
     if (member + 1 == group) return;
     fence_async_proxy();
     named_barrier<sync_all, threads>();
-    if constexpr (loads == Loads::own) load_all(key_head * group + member + 1, false);
+    if constexpr (loads) this->load_head(key_head * group + member + 1);
   }
 };
 
 template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
-    gdn_gradients(const GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
+    gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t slot = a.chunks.in_time(blockIdx.x / a.key_heads, false);
+  std::uint32_t place;
+  if (!place_of_block(place, a.chunks)) return;
+  const std::int64_t slot = a.chunks.in_time(place, false);
   const Chunk chunk = a.chunks.at(slot);
   if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, static_cast<int>(blockIdx.x % a.key_heads),
-                                  a.value_heads / a.key_heads, (a.value_dim + 63) / 64}};
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < barrier_count; ++i) {
+  const int head = static_cast<int>(blockIdx.x),
+            group = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.key_heads),
+            tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
+  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, head, group, tiles}};
+  dependency_wait();
+  // Two warps start loads at once, each behind its own barriers.
+  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    if (elected()) {
+      block.prepare_barriers(loaded_keys, loaded_values + 1);
 #if defined(DELTAPORT_BULK_COPY)
-      barrier_init(block.barrier(i), group_threads + 1);
-#else
-      barrier_init(block.barrier(i), group_threads);
+      fence_async_proxy();
+      block.start_first(head * group, true, block.whole());
+#endif
+    }
+  } else if (warp == group_threads / 32) {
+    if (elected()) {
+      block.prepare_barriers(loaded_values + 1, barrier_count);
+#if defined(DELTAPORT_BULK_COPY)
+      fence_async_proxy();
+      block.start_others(head * group, true, block.whole());
 #endif
     }
   }
   __syncthreads();
-  dependency_wait();
   const int role = __shfl_sync(0xffffffffu, threadIdx.x / group_threads, 0);
   if (role == 0) {
     registers_take<144>();
@@ -441,9 +551,8 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(a.chunks.slots() * a.key_heads));
-  return launch(gdn_gradients<E, padded_k>, grid, gradients::threads, gradients::Layout<padded_k>::bytes,
-                Start::beside_previous, stream, a, maps);
+  return launch(gdn_gradients<E, padded_k>, grid_of(a.key_heads, a.chunks.slots()), gradients::threads,
+                gradients::Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
 }
 
 template cudaError_t launch_gdn_gradients<Bf16, 64>(const GdnGradients&, const GdnGradientMaps&,

@@ -21,7 +21,7 @@ struct BlockBase {
 
   __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
   __device__ std::uint32_t value_tile(int tile, int part) const {
-    return at(L::values + (tile % 2) * L::value_bytes + part);
+    return at(L::values + (tile & 1) * L::value_bytes + part);
   }
   __device__ const float* factor(int row) const {
     return reinterpret_cast<const float*>(memory + L::factors) + 64 * row;
@@ -30,119 +30,171 @@ struct BlockBase {
   __device__ std::uint64_t* barrier(int i) const {
     return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
   }
+  /// The first warp of a group.
+  __device__ static bool first_warp() {
+    return __shfl_sync(0xffffffffu, threadIdx.x / 32 % (group_threads / 32), 0) == 0;
+  }
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
-  /// By the second group: K (once) and the factors of a head, which all begin with.
-  __device__ void load_keys(int head, bool first) const {
-    const float* const numbers = a.factors + chunk_head(head) * factor_rows * 64;
-    const int thread = threadIdx.x % group_threads;
+  /// In the place that the last value tile has not, and which is free once the last Y is there: dX without decays, dR of
+  /// the first group in float.
+  __device__ std::uint32_t plain_d_x() const { return value_tile(tiles, L::s); }
+  __device__ std::uint32_t float_d_r(int i, unsigned thread) const {
+    return value_tile(tiles, L::v) + (i * group_threads + thread) * 16;
+  }
+  /// Where H lies: in the last value tile's place.
+  __device__ std::uint32_t h_tile() const { return value_tile(tiles + 1, L::h); }
+
+  template <int bytes>
+  __device__ const char* image_at(const void* images, std::int64_t index) const {
+    return static_cast<const char*>(images) + index * bytes;
+  }
+#if defined(DELTAPORT_BULK_COPY)
+  /// Images and factors of a head, and tiles of a whole chunk, by one thread. K and Q are loaded once.
+  __device__ void start_keys(int head, bool first, bool tiles_too) const {
     std::uint64_t* const full = barrier(loaded_keys);
-    const TensorTiles k{a.k, a.key_heads, a.key_dim};
-#if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
-      barrier_arrive_expect(full, factor_rows * 256 + (first && whole() ? L::wide : 0));
-      copy_bulk(at(L::factors), numbers, factor_rows * 256, full);
-      if (first && whole()) k.load_bulk<padded_k>(at(L::k), maps.k, chunk.row, key_head, 0, full);
-    }
-#else
-    for (int i = thread; i < factor_rows * 16; i += group_threads) {
-      copy16_async(at(L::factors) + 16 * i, numbers + 4 * i, true);
-    }
-#endif
-    if (first && !whole()) {
-      k.load<padded_k, group_threads>(at(L::k), chunk.row, chunk.rows, key_head, 0, thread);
-    }
-    copies_arrive(full);
+    barrier_arrive_expect(full, factor_rows * 256 + (first && tiles_too ? L::wide : 0));
+    if (first && tiles_too) start_rows(L::k, maps.k, full);
+    copy_bulk(at(L::factors), a.factors + chunk_head(head) * factor_rows * 64, factor_rows * 256, full);
   }
-  /// By the second group: Q (once), A, R and X of a head.
-  __device__ void load_rest(int head, bool first) const {
-    const char *const images = static_cast<const char*>(a.inverse) + chunk_head(head) * 2 * panel_bytes,
-                      *const x = static_cast<const char*>(a.x) + chunk_head(head) * L::wide,
-                      *const r = static_cast<const char*>(a.r) + chunk_head(head) * panel_bytes;
-    const int thread = threadIdx.x % group_threads;
+  __device__ void start_rest(int head, bool first, bool tiles_too) const {
     std::uint64_t* const full = barrier(loaded_rest);
-    const TensorTiles q{a.q, a.key_heads, a.key_dim};
-#if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
-      barrier_arrive_expect(full, 3 * panel_bytes + L::wide + (first && whole() ? L::wide : 0));
-      copy_bulk(at(L::x), x, L::wide, full);
-      copy_bulk(at(L::r), r, panel_bytes, full);
-      if (first && whole()) q.load_bulk<padded_k>(at(L::q), maps.q, chunk.row, key_head, 0, full);
-      copy_bulk(at(L::inverse), images, 2 * panel_bytes, full);
-    }
-#else
-    copy_image_async<L::wide, group_threads>(at(L::x), x, thread);
-    copy_image_async<panel_bytes, group_threads>(at(L::r), r, thread);
-    copy_image_async<2 * panel_bytes, group_threads>(at(L::inverse), images, thread);
-#endif
-    if (first && !whole()) {
-      q.load<padded_k, group_threads>(at(L::q), chunk.row, chunk.rows, key_head, 0, thread);
-    }
-    copies_arrive(full);
+    barrier_arrive_expect(full, 3 * panel_bytes + L::wide + (first && tiles_too ? L::wide : 0));
+    copy_bulk(at(L::r), image_at<panel_bytes>(a.r, chunk_head(head)), panel_bytes, full);
+    if (first && tiles_too) start_rows(L::q, maps.q, full);
+    copy_bulk(at(L::x), image_at<L::wide>(a.x, chunk_head(head)), L::wide, full);
+    copy_bulk(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, chunk_head(head)), 2 * panel_bytes, full);
   }
-  /// By the second group: what belongs to 64 value columns.
-  __device__ void load_values(int head, int tile) const {
-    std::uint64_t* const full = barrier(loaded_values + tile % 2);
-    const std::int64_t image = (chunk_head(head) * tiles + tile) * L::wide;
-    const char *const s = static_cast<const char*>(a.states) + image, *const d_s = static_cast<const char*>(
-                                                                                       a.d_states) +
-                                                                                   image;
-    const TensorTiles v{a.v, a.value_heads, a.value_dim}, d_o{a.d_o, a.value_heads, a.value_dim},
-        d_y{a.d_y, a.value_heads, a.value_dim};
-    const int column = 64 * tile, thread = threadIdx.x % group_threads;
+  __device__ void start_rows(int to, const CUtensorMap& map, std::uint64_t* full) const {
+#pragma unroll
+    for (int panel = 0; panel < padded_k / 64; ++panel) {
+      copy_tile_bulk(at(to) + panel * panel_bytes, &map, 64 * panel, key_head, static_cast<int>(chunk.row),
+                     full);
+    }
+  }
+  __device__ void start_values(int head, int tile, bool tiles_too) const {
+    std::uint64_t* const full = barrier(loaded_values + (tile & 1));
+    const std::int64_t image = chunk_head(head) * tiles + tile;
+    const std::uint32_t to = value_tile(tile, 0);
+    barrier_arrive_expect(full, 2 * L::wide + (tiles_too ? 3 * panel_bytes : 0));
+    copy_bulk(to + L::s, image_at<L::wide>(a.states, image), L::wide, full);
+    if (tiles_too) {
+      const int column = 64 * tile, row = static_cast<int>(chunk.row);
+      copy_tile_bulk(to + L::v, &maps.v, column, head, row, full);
+      copy_tile_bulk(to + L::d_y, &maps.d_y, column, head, row, full);
+      copy_tile_bulk(to + L::d_o, &maps.d_o, column, head, row, full);
+    }
+    copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, image), L::wide, full);
+  }
+  /// What is needed first, and the rest.
+  __device__ void start_first(int head, bool first, bool tiles_too) const {
+    start_keys(head, first, tiles_too);
+    start_values(head, 0, tiles_too);
+  }
+  __device__ void start_others(int head, bool first, bool tiles_too) const {
+    if (tiles > 1) start_values(head, 1, tiles_too);
+    start_rest(head, first, tiles_too);
+  }
+#endif
+  /// Barriers first to end - 1 of what is loaded, by one thread.
+  __device__ void prepare_barriers(int first, int end) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0) {
-      barrier_arrive_expect(full, 2 * L::wide + (whole() ? 3 * panel_bytes : 0));
-      copy_bulk(value_tile(tile, L::s), s, L::wide, full);
-      if (whole()) {
-        v.load_bulk<64>(value_tile(tile, L::v), maps.v, chunk.row, head, column, full);
-        d_y.load_bulk<64>(value_tile(tile, L::d_y), maps.d_y, chunk.row, head, column, full);
-        d_o.load_bulk<64>(value_tile(tile, L::d_o), maps.d_o, chunk.row, head, column, full);
+    const int arrivals = whole() ? 1 : group_threads + 1;
+#else
+    const int arrivals = group_threads;
+#endif
+    for (int i = first; i < end; ++i) barrier_init(barrier(i), arrivals);
+  }
+  /// By the second group: what the copy engine does not bring of a value tile, and of a head.
+  __device__ void load_values_by_threads(int head, int tile) const {
+    const int thread = threadIdx.x % group_threads;
+    const std::uint32_t to = value_tile(tile, 0);
+#if !defined(DELTAPORT_BULK_COPY)
+    const std::int64_t image = chunk_head(head) * tiles + tile;
+    copy_image_async<L::wide, group_threads>(to + L::s, image_at<L::wide>(a.states, image), thread);
+    copy_image_async<L::wide, group_threads>(to + L::d_s, image_at<L::wide>(a.d_states, image), thread);
+#endif
+#pragma unroll 1
+    for (int i = 0; i < 3; ++i) {
+      const TensorTiles tensor{i == 0 ? a.v : i == 1 ? a.d_o : a.d_y, a.value_heads, a.value_dim};
+      tensor.load<64, group_threads>(to + i * panel_bytes, chunk.row, chunk.rows, head, 64 * tile, thread);
+    }
+    copies_arrive(barrier(loaded_values + (tile & 1)));
+  }
+  __device__ void load_head_by_threads(int head, bool first) const {
+    const int thread = threadIdx.x % group_threads;
+#if !defined(DELTAPORT_BULK_COPY)
+    copy_image_async<factor_rows * 256, group_threads>(
+        at(L::factors), a.factors + chunk_head(head) * factor_rows * 64, thread);
+#endif
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      const TensorTiles tensor{i == 0 ? a.k : a.q, a.key_heads, a.key_dim};
+      if (first) {
+        tensor.load<padded_k, group_threads>(at(i == 0 ? L::k : L::q), chunk.row, chunk.rows, key_head, 0,
+                                             thread);
       }
-      copy_bulk(value_tile(tile, L::d_s), d_s, L::wide, full);
+      if (i == 0) {
+        copies_arrive(barrier(loaded_keys));
+#pragma unroll 1
+        for (int tile = 0; tile < min(tiles, 2); ++tile) load_values_by_threads(head, tile);
+      }
     }
-#else
-    for (int i = thread; i < L::wide / 16; i += group_threads) {
-      copy16_async(value_tile(tile, L::s) + 16 * i, s + 16 * i, true);
-      copy16_async(value_tile(tile, L::d_s) + 16 * i, d_s + 16 * i, true);
-    }
+#if !defined(DELTAPORT_BULK_COPY)
+    copy_image_async<L::wide, group_threads>(at(L::x), image_at<L::wide>(a.x, chunk_head(head)), thread);
+    copy_image_async<panel_bytes, group_threads>(at(L::r), image_at<panel_bytes>(a.r, chunk_head(head)),
+                                                 thread);
+    copy_image_async<2 * panel_bytes, group_threads>(
+        at(L::inverse), image_at<2 * panel_bytes>(a.inverse, chunk_head(head)), thread);
 #endif
-    if (!whole()) {
-      v.load<64, group_threads>(value_tile(tile, L::v), chunk.row, chunk.rows, head, column, thread);
-      d_o.load<64, group_threads>(value_tile(tile, L::d_o), chunk.row, chunk.rows, head, column, thread);
-      d_y.load<64, group_threads>(value_tile(tile, L::d_y), chunk.row, chunk.rows, head, column, thread);
-    }
-    copies_arrive(full);
+    copies_arrive(barrier(loaded_rest));
   }
-  __device__ void load_all(int head, bool first) const {
-    load_keys(head, first);
-    for (int tile = 0; tile < min(tiles, 2); ++tile) load_values(head, tile);
-    load_rest(head, first);
+  /// By the second group, once nobody reads what was there.
+  __device__ void load_head(int head) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (first_warp() && elected()) {
+      start_first(head, false, whole());
+      start_others(head, false, whole());
+    }
+    if (whole()) return;
+#endif
+    load_head_by_threads(head, false);
+  }
+  __device__ void load_values(int head, int tile) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (first_warp() && elected()) start_values(head, tile, whole());
+    if (whole()) return;
+#endif
+    load_values_by_threads(head, tile);
+  }
+  /// By the second group, to begin with: what the first thread has not started.
+  __device__ void load_first() const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (whole()) return;
+#endif
+    load_head_by_threads(key_head * group, true);
   }
   __device__ void wait(int which, int turn) const {
-    barrier_wait(barrier(which), turn % 2);
-    fence_async_proxy();
+    barrier_wait(barrier(which), turn & 1);
+    if (!whole()) fence_async_proxy();
   }
-  /// Calls body(tile) for all value tiles of the group's `member`; loads go two tiles ahead.
-  template <Loads loads = Loads::others, class Body>
+  /// Calls body(tile) for all value tiles of the group's `member`; loads, by the second group, go two tiles ahead.
+  template <bool loads = false, class Body>
   __device__ void for_values(int head, int member, Body body) const {
+#pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
-      const int uses_by_a_head = (tiles + 1 - tile % 2) / 2;  // of this one of the two places
-      wait(loaded_values + tile % 2, member * uses_by_a_head + tile / 2);
+      const int uses_by_a_head = (tiles + 1 - (tile & 1)) >> 1;  // of this one of the two places
+      wait(loaded_values + (tile & 1), member * uses_by_a_head + (tile >> 1));
       body(tile);
       if (tile + 2 < tiles) {
         fence_async_proxy();
         named_barrier<sync_all, threads>();
-        if constexpr (loads == Loads::own) load_values(head, tile + 2);
+        if constexpr (loads) load_values(head, tile + 2);
       }
     }
   }
 
-  /// d = rows times `tile`^T, both 64 x K.
-  __device__ static void gram(float (&d)[32], std::uint32_t rows, std::uint32_t tile) {
-    add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d, rows, tile, false);
-  }
   /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
   /// rows; group of 128 threads, barrier `id`.
   template <int id>
@@ -163,7 +215,7 @@ struct BlockBase {
     if (whole()) {
       fence_async_proxy();
       named_barrier<id, group_threads>();
-      if (threadIdx.x % group_threads == 0) {
+      if (first_warp() && elected()) {
 #pragma unroll
         for (int panel = 0; panel < padded_k / 64; ++panel) {
           store_tile_bulk(&map, 64 * panel, key_head, static_cast<int>(chunk.row),

@@ -13,18 +13,19 @@ namespace gradients {
 
 constexpr int threads = 4 * group_threads;
 
-/// Which group starts the copies: one, since their addresses take registers that the others lack.
-enum class Loads { own, others };
-
-/// Barriers of the block; 0 is __syncthreads.
+/// Barriers of the block; 0 is __syncthreads. After the last value tile the groups meet in pairs, as each needs it.
 enum Sync : int {
   sync_gates_group = 1,
   sync_all,
   sync_y,
   sync_y_odd,
   sync_m,
-  sync_e,
+  sync_e,  ///< dX is there, without decays, and nobody reads Y any more
+  sync_d,  ///< dX is there with decays
   sync_h,
+  sync_read,    ///< the second group has read the last states
+  sync_n,       ///< dR of the first group is there, in float
+  sync_scores,  ///< the others' sums are there
   sync_queries,
   sync_keys,
   sync_sums
@@ -38,12 +39,13 @@ struct Layout {
   static constexpr int wide = padded_k * 128;
   static constexpr int k = 0, q = wide, inverse = 2 * wide;  // A high, A low
   static constexpr int r = inverse + 2 * panel_bytes;
-  static constexpr int d_r = r + panel_bytes;       // dO Y^T
-  static constexpr int m = d_r + panel_bytes;       // diag(rstd q) dP
-  static constexpr int x = m + panel_bytes, h = x;  // X, then H twice
-  static constexpr int d_x = h + 2 * panel_bytes;   // dXu
-  static constexpr int values = d_x + wide;         // two of the following
-  static constexpr int v = 0, d_o = panel_bytes, d_y = 2 * panel_bytes, s = 3 * panel_bytes, d_s = s + wide;
+  static constexpr int d_r = r + panel_bytes;  // dO Y^T
+  static constexpr int m = d_r + panel_bytes;  // diag(rstd q) dP
+  static constexpr int x = m + panel_bytes;
+  static constexpr int d_x = x + wide;                   // dXu
+  static constexpr int values = d_x + wide;              // two of the following
+  static constexpr int v = 0, d_o = panel_bytes, h = v;  // of the last tile's place, H twice
+  static constexpr int d_y = 2 * panel_bytes, s = 3 * panel_bytes, d_s = s + wide;
   static constexpr int value_bytes = d_s + wide;
   static constexpr int factors = values + 2 * value_bytes;
   static constexpr int sums = factors + factor_rows * 256;
@@ -52,9 +54,10 @@ struct Layout {
 };
 /// Rows of 64 floats where the groups meet.
 enum Sum : int {
-  sum_query,        // sum over k of dq_S q^, and over a row of N
+  sum_query,        // sum over k of dq_S q^
   sum_row,          // of the fourth group: its rows' part of dG
   sum_beta,         // dbeta
+  sum_score,        // sums over rows of N
   sum_column = 4,   // 4 rows, one per warp: column sums of N
   sum_row_x = 8,    // t
   sum_states = 12,  // 4 numbers: <S, dS'> of the third group's warps

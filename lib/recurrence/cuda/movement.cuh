@@ -10,13 +10,40 @@
 /// not come along.
 namespace deltaport::recurrence::cuda {
 
+/// A block for every head and place of a chunk in time, heads first: a block finds its own without division.
+inline dim3 grid_of(int heads, std::int64_t places) {
+  constexpr std::int64_t largest_y = 32768;
+  const std::int64_t y = places < largest_y ? places : largest_y;
+  return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(y),
+              static_cast<unsigned>((places + y - 1) / y));
+}
+/// false: the block has no place.
+__device__ __forceinline__ bool place_of_block(std::uint32_t& place, const Chunks& chunks) {
+  place = blockIdx.z * gridDim.y + blockIdx.y;
+  return gridDim.z == 1 || place < chunks.slots();
+}
+
+/// True in one thread of a warp. ptxas knows then that bulk copies need no loop over lanes.
+__device__ __forceinline__ bool elected() {
+#if defined(DELTAPORT_BULK_COPY)
+  std::uint32_t is = 0;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; @p mov.u32 %0, 1; }" : "+r"(is));
+  return is != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 struct TensorTiles {
   const void* base = nullptr;
   int heads = 1, dim = 64;
 
   __device__ std::int64_t row_bytes() const { return std::int64_t{2} * heads * dim; }
   __device__ const char* at(std::int64_t row, int head, int column) const {
-    return static_cast<const char*>(base) + row * row_bytes() + 2 * (std::int64_t{head} * dim + column);
+    return static_cast<const char*>(base) + offset(row, head, column);
+  }
+  __device__ std::int64_t offset(std::int64_t row, int head, int column) const {
+    return row * row_bytes() + 2 * (std::int64_t{head} * dim + column);
   }
 #if defined(DELTAPORT_BULK_COPY)
   /// By one thread.
