@@ -138,7 +138,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     float4* const to = part<float4>(L::decays) + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto one = [](std::uint32_t x) { return exp2_fast(clamped_log2(__uint_as_float(x))); };
+      const auto one = [](std::uint32_t x) { return exp2_fast(log2_e * __uint_as_float(x)); };
       const uint4& x = gates.x[i];
       to[i * L::threads] = 16 * i < rows ? make_float4(one(x.x), one(x.y), one(x.z), one(x.w))
                                          : make_float4(1.0f, 1.0f, 1.0f, 1.0f);

@@ -13,11 +13,11 @@ enum class Tile { by_rows, by_columns };
 
 #if defined(DELTAPORT_WGMMA)
 
-/// Matrix descriptor of `byte` bytes behind a tile: address, leading and stride offset in units of 16 bytes, 128-byte
-/// swizzle. The address of the tile (in a cluster it names the block too) is taken apart once, the steps along it are
+/// Matrix descriptor: address, leading and stride offset in units of 16 bytes, 128-byte swizzle; of what lies `byte` bytes
+/// behind the tile. The address of the tile (in a cluster it names the block too) is taken apart once, steps along it are
 /// added as constants.
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t tile, std::uint32_t byte,
-                                                    std::uint32_t leading_bytes, std::uint32_t stride_bytes) {
+__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t tile, std::uint32_t leading_bytes,
+                                                    std::uint32_t stride_bytes, std::uint32_t byte = 0) {
   const std::uint32_t low = ((tile & 0x3ffff) >> 4) + ((byte >> 4) + (leading_bytes >> 4 << 16)),
                       high = stride_bytes >> 4 | 1u << 30;
   return static_cast<std::uint64_t>(high) << 32 | low;
@@ -151,8 +151,8 @@ __device__ __forceinline__ void products_wait() {
 /// Where step s of 16 along k lies in a tile of either orientation.
 template <Tile orientation>
 __device__ __forceinline__ std::uint64_t step_descriptor(std::uint32_t tile, int s) {
-  return orientation == Tile::by_rows ? descriptor(tile, (s / 4) * panel_bytes + (s % 4) * 32, 16, 1024)
-                                      : descriptor(tile, s * 2048, panel_bytes, 1024);
+  return orientation == Tile::by_rows ? descriptor(tile, 16, 1024, (s / 4) * panel_bytes + (s % 4) * 32)
+                                      : descriptor(tile, panel_bytes, 1024, s * 2048);
 }
 /// d (+)= a * B, `steps` steps of 16 along k; d is 64 x 2 n_registers. Asynchronous: between products_begin and
 /// products_commit.
