@@ -97,80 +97,57 @@ struct Gdn2Input {
     __syncthreads();
   }
 
-  /// log2 decays of a thread's channels and `count` rows from row `begin` of its strip; 0 where there is no token or
-  /// channel. Not clamped: 2^-inf is 0.
+  /// What the decays of `count` rows and four channels are made of: their logarithms or pre-activations.
   template <int count>
-  __device__ void read_decays(float2 (&log2_decay)[count], const Strip& own, int begin = 0) const {
-    const int channel = first_channel + own.channel, first = strip_rows * own.strip + begin;
-    Gates<std::uint32_t, float2, count> gates;
-    if (logs_given()) {  // one branch: registers for both would spill
-      read_gates(gates, channel, first, true);
-      take_gates(log2_decay, gates, channel, first, true);
-    } else {
-      read_gates(gates, channel, first, false);
-      take_gates(log2_decay, gates, channel, first, false);
-    }
-  }
+  struct Gates {
+    float4 logs[count];
+    uint2 raw[count];
+    float4 bias;
+    Rate rate;
+  };
   __device__ bool logs_given() const {
     return a.activations.gate == Gate::log_decay;
   }
-  /// What the decays of neighbouring channels and `count` rows are made of. Raw holds as many elements as Logs has
-  /// numbers.
-  template <class Raw, class Logs, int count>
-  struct Gates {
-    Logs logs[count];
-    Raw raw[count];
-    Logs bias;
-    Rate rate;
-  };
-  template <class Raw, class Logs, int count>
-  __device__ void read_gates(Gates<Raw, Logs, count>& gates, int channel, int first, bool logs) const {
+  /// From row `first` and channel `channel`.
+  template <int count>
+  __device__ void read_gates(Gates<count>& gates, int channel, int first) const {
     const bool inside = channel < a.key_dim;
     const int rows = inside ? chunk.rows - first : 0;
     const unsigned step = static_cast<unsigned>(a.gate_heads) * a.key_dim;  // elements of a row
     const int column = inside ? channel : 0;
     const std::int64_t from = (chunk.row + first) * step + static_cast<unsigned>(head) * a.key_dim + column;
-    const Activations& act = a.activations;
-    if (logs) {
+    if (logs_given()) {
       read_rows(gates.logs, a.g + from, step * unsigned(sizeof(float)), rows);
-    } else {
-      read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
-      gates.bias = Logs{};
-      if (act.dt_bias != nullptr)
-        read_bias(gates.bias, act.dt_bias + static_cast<unsigned>(head) * a.key_dim + column);
-      gates.rate = read_rate(act, head);
+      return;
     }
+    read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + from, step * unsigned(sizeof(E)), rows);
+    gates.bias = {};
+    if (a.activations.dt_bias != nullptr) {
+      const float* const bias = a.activations.dt_bias + static_cast<unsigned>(head) * a.key_dim + column;
+      gates.bias = {bias[0], bias[1], bias[2], bias[3]};
+    }
+    gates.rate = read_rate(a.activations, head);
   }
-  template <class Raw, class Logs, int count>
-  __device__ void take_gates(Logs (&log2_decay)[count], const Gates<Raw, Logs, count>& gates, int channel,
-                             int first, bool logs) const {
+  /// log2 decays; 0 where there is no token or channel. Not clamped: 2^-inf is 0.
+  template <int count>
+  __device__ void take_gates(float4 (&log2_decay)[count], const Gates<count>& gates, int channel,
+                             int first) const {
     const Activations& act = a.activations;
-    if (logs) {
+    if (logs_given()) {
 #pragma unroll
       for (int i = 0; i < count; ++i) log2_decay[i] = gates.logs[i] * log2_e;
       return;
     }
     const int rows = channel < a.key_dim ? chunk.rows - first : 0;
+    const auto decay = [&](float x, float bias) {
+      return natural_decay(act.gate, x + bias, gates.rate, act.gate_lower_bound) * log2_e;
+    };
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      log2_decay[i] = natural_decays(unpack<E>(gates.raw[i]), gates.bias, act, gates.rate) * log2_e;
-      if (i >= rows) log2_decay[i] = Logs{};
+      const float4 x = unpack<E>(gates.raw[i]), bias = gates.bias;
+      log2_decay[i] = {decay(x.x, bias.x), decay(x.y, bias.y), decay(x.z, bias.z), decay(x.w, bias.w)};
+      if (i >= rows) log2_decay[i] = {};
     }
-  }
-  __device__ static void read_bias(float2& bias, const float* from) {
-    bias = *reinterpret_cast<const float2*>(from);
-  }
-  __device__ static void read_bias(float4& bias, const float* from) {
-    bias = {from[0], from[1], from[2], from[3]};
-  }
-  __device__ static float2 natural_decays(float2 x, float2 bias, const Activations& act, const Rate& rate) {
-    return {natural_decay(act.gate, x.x + bias.x, rate, act.gate_lower_bound),
-            natural_decay(act.gate, x.y + bias.y, rate, act.gate_lower_bound)};
-  }
-  __device__ static float4 natural_decays(float4 x, float4 bias, const Activations& act, const Rate& rate) {
-    const float2 first = natural_decays({x.x, x.y}, float2{bias.x, bias.y}, act, rate),
-                 second = natural_decays({x.z, x.w}, float2{bias.z, bias.w}, act, rate);
-    return {first.x, first.y, second.x, second.y};
   }
   /// x[i] from i times `step_bytes` behind `from`; zero from `rows` on. All loads go out together.
   template <class T, int count>

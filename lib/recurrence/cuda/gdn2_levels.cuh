@@ -27,8 +27,8 @@ struct RowScale {
   float key, query, key_back, query_back;
 };
 
-/// A thread's strip and channels. The tiles at byte offsets k, q, b hold what the caller gave, then (see
-/// normalise) k, q and b o k of length 1 in binary16.
+/// A thread's strip and channels. The tiles at byte offsets k, q, b hold what the caller gave, then k, q and b o k of
+/// length 1 in binary16.
 struct Strip {
   unsigned char* memory;
   int k, q, b;
@@ -38,10 +38,6 @@ struct Strip {
 
   /// Byte offset in a tile of 64 rows: unit_offset, told the compiler in few instructions.
   __device__ std::uint32_t at(int i) const { return (first ^ (i % 8 * 16u)) + i * 128u; }
-  __device__ const RowScale& scale(int i) const { return rows[strip_rows * strip + i]; }
-  __device__ std::uint32_t raw(int tile, int i) const {
-    return *reinterpret_cast<const std::uint32_t*>(memory + tile + at(i));
-  }
   template <class E>
   __device__ void store(int tile, int i, float2 x) const {
     *reinterpret_cast<std::uint32_t*>(memory + tile + at(i)) = pack<E>(x.x, x.y);
@@ -56,39 +52,6 @@ __device__ __forceinline__ std::uint32_t multiply_halves(std::uint32_t x, std::u
 __device__ __forceinline__ void multiply_halves(std::uint32_t (&x)[4], const std::uint32_t (&y)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) x[i] = multiply_halves(x[i], y[i]);
-}
-
-/// Rows that a thread reads before it writes any: the compiler cannot know that places differ, and would wait for every
-/// row's loads one by one.
-constexpr int batch_rows = 8;
-
-/// From row `begin` of the strip: k, q and b o k of length 1 to their tiles; b is read from the tile `raw_b`.
-template <class E, bool plain>
-__device__ __forceinline__ void normalise_batch(const Strip& own, int raw_b, Beta beta, int begin) {
-  std::uint32_t k[batch_rows], q[batch_rows], b[batch_rows];
-  float2 norms[batch_rows];  // key, query
-#pragma unroll
-  for (int n = 0; n < batch_rows; ++n) {
-    const int i = begin + n;
-    k[n] = own.raw(own.k, i), q[n] = own.raw(own.q, i), b[n] = own.raw(raw_b, i);
-    norms[n] = *reinterpret_cast<const float2*>(&own.scale(i));
-  }
-#pragma unroll
-  for (int n = 0; n < batch_rows; ++n) {
-    const int i = begin + n;
-    const float2 key = unpack<E>(k[n]) * norms[n].x, gate = unpack<E>(b[n]);
-    own.store<Half>(own.k, i, key);
-    own.store<Half>(own.q, i, unpack<E>(q[n]) * norms[n].y);
-    own.store<Half>(own.b, i, (plain ? gate : erase_gate(beta, gate)) * key);
-  }
-}
-template <class E>
-__device__ __forceinline__ void normalise(const Strip& own, int raw_b, Beta beta, int begin) {
-  if (beta == Beta::plain) {
-    normalise_batch<E, true>(own, raw_b, beta, begin);
-  } else {
-    normalise_batch<E, false>(own, raw_b, beta, begin);
-  }
 }
 
 // ---- spans in a strip ------------------------------------------------------------------------------------

@@ -95,14 +95,14 @@ struct Block : Gdn2Input<E, padded_k> {
     const Products products(memory);
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
-    typename Input::template Gates<uint2, float4, octet_rows> gates;
-    this->read_gates(gates, own.channel, octet_rows * own.octet, this->logs_given());
+    typename Input::template Gates<octet_rows> gates;
+    this->read_gates(gates, own.channel, octet_rows * own.octet);
     this->wait_tiles();
     dependency_launch();
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     float4 decay[octet_rows];
-    this->take_gates(decay, gates, own.channel, octet_rows * own.octet, this->logs_given());
+    this->take_gates(decay, gates, own.channel, octet_rows * own.octet);
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
