@@ -415,8 +415,9 @@ struct Block {
     add_all(
         d_x,
         [&] {
-          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse), at(L::d_x), false);
-          issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse) + panel_bytes, at(L::d_x));
+          multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse), at(L::d_x), false);
+          multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(d_x, at(L::inverse) + panel_bytes, at(L::d_x),
+                                                                true);
         },
         [&] { write_fragments(a.between.d_erase, d_k, -1.0f, warp); });
     write_fragments(a.between.d_restored, d_x, 1.0f, warp);
@@ -458,9 +459,9 @@ struct Block {
     split_operand<E>(upper, rest, z);
     clear(d_l);
     add_all(d_l, [&] {
-      issue<E, Tile::by_rows>(d_l, upper, at(L::inverse), true);
-      issue<E, Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes, true);
-      issue<E, Tile::by_rows>(d_l, rest, at(L::inverse), true);
+      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse), true);
+      multiply<E, Tile::by_rows>(d_l, upper, at(L::inverse) + panel_bytes, true);
+      multiply<E, Tile::by_rows>(d_l, rest, at(L::inverse), true);
     });
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
@@ -473,7 +474,8 @@ struct Block {
     add_all(
         y,
         [&] {
-          issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s), false);
+          multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::erase), value_tile(turn, L::s),
+                                                                 false);
         },
         [&] {
           std::uint32_t v[4][4], w[4][4];

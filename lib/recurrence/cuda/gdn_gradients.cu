@@ -75,8 +75,8 @@ struct Block : BlockBase<E, padded_k> {
       as_operand<E>(operand, d_r);
       clear(d_r);  // now dP
       add_all(d_r, [&] {
-        issue<E, Tile::by_rows>(d_r, operand, at(L::inverse));
-        issue<E, Tile::by_rows>(d_r, operand, at(L::inverse) + panel_bytes);
+        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse), true);
+        multiply<E, Tile::by_rows>(d_r, operand, at(L::inverse) + panel_bytes, true);
       });
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
@@ -196,8 +196,8 @@ struct Block : BlockBase<E, padded_k> {
       named_barrier<sync_h, 2 * group_threads>();
       const std::uint32_t h = h_tile();
       add_all(dk, [&] {
-        issue_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k));
-        issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k));
+        multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k), true);
+        multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k), true);
       });
       if (member + 1 == group) {
         this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm),
@@ -348,7 +348,8 @@ struct Block : BlockBase<E, padded_k> {
       add_all(
           y,
           [&] {
-            issue_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::k), value_tile(tile, L::s), false);
+            multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::k), value_tile(tile, L::s),
+                                                                   false);
           },
           [&] {
             load_rows(v, value_tile(tile, L::v), warp);
@@ -372,8 +373,8 @@ struct Block : BlockBase<E, padded_k> {
       add_all(
           d_r,
           [&] {
-            issue_tiles<E, Tile::by_rows, Tile::by_rows, 4>(d_r, value_tile(tile, L::d_o),
-                                                            value_tile(tile, L::v));
+            multiply_tiles<E, Tile::by_rows, Tile::by_rows, 4>(d_r, value_tile(tile, L::d_o),
+                                                               value_tile(tile, L::v), true);
           },
           [&] {
 #pragma unroll
@@ -406,7 +407,7 @@ struct Block : BlockBase<E, padded_k> {
     float z[32], decays[32];
     clear(z);
     add_all(
-        z, [&] { issue_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r)); },
+        z, [&] { multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(z, at(L::r), at(L::d_r), true); },
         [&] {
           for_entries([&](int j, int part, int column) {
             decays[j] = column < row + 8 * part ? exp2_fast(own_decay[part] - decay[column]) : 0.0f;
@@ -424,9 +425,9 @@ struct Block : BlockBase<E, padded_k> {
     add_all(
         d_a,
         [&] {
-          issue<E, Tile::by_rows>(d_a, upper, high);
-          issue<E, Tile::by_rows>(d_a, upper, low);
-          issue<E, Tile::by_rows>(d_a, rest, high);
+          multiply<E, Tile::by_rows>(d_a, upper, high, true);
+          multiply<E, Tile::by_rows>(d_a, upper, low, true);
+          multiply<E, Tile::by_rows>(d_a, rest, high, true);
         },
         [&] {
 #pragma unroll

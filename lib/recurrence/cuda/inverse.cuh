@@ -172,36 +172,4 @@ struct InverseRow {
   }
 };
 
-/// diag(norm) A as a rounded part and what the rounding left, both as full tiles.
-template <class E>
-__device__ __forceinline__ void split_inverse(const float* triangle, const float* norm, std::uint32_t high,
-                                              std::uint32_t low, int thread) {
-  const int i = thread / 2, row_block = i / 16;
-  const float factor = norm[i];
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const int unit = 2 * step + thread % 2, column_block = step;
-    uint4 top = make_uint4(0, 0, 0, 0), rest = top;
-    if (column_block <= row_block) {
-      const float* from =
-          column_block == row_block
-              ? triangle + i * triangle_pitch + 8 * unit
-              : triangle + (16 * column_block + i % 16) * triangle_pitch + 16 * row_block + 8 * (unit % 2);
-      const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + 4);
-      const auto split = [&](float x, float y, std::uint32_t& high_part, std::uint32_t& low_part) {
-        high_part = pack<E>(factor * x, factor * y);
-        const float2 rounded = unpack<E>(high_part);
-        low_part = pack<E>(factor * x - rounded.x, factor * y - rounded.y);
-      };
-      split(a.x, a.y, top.x, rest.x);
-      split(a.z, a.w, top.y, rest.y);
-      split(b.x, b.y, top.z, rest.z);
-      split(b.z, b.w, top.w, rest.w);
-    }
-    const std::uint32_t at = i * 128 + (((thread % 2 ^ i % 8) << 4) ^ (step << 5));
-    store_shared16(high + at, top);
-    store_shared16(low + at, rest);
-  }
-}
-
 }  // namespace deltaport::recurrence::cuda
