@@ -195,6 +195,91 @@ struct BlockBase {
     }
   }
 
+  /// dv = beta o dY, by units of eight columns.
+  __device__ void write_values_gradient(int head, int tile, const float* beta, unsigned thread) const {
+    const unsigned first = thread / 8, c = thread % 8 * 8;  // rows first, first + 16, ...
+    const int column = 64 * tile + static_cast<int>(c);
+    if (column >= a.value_dim) return;
+    constexpr int rows = group_threads / 8, count = chunk_rows / rows;
+    const std::uint32_t place = value_tile(tile, L::d_y) + unit_offset(first, c);
+    const TensorTiles tensor{nullptr, a.value_heads, a.value_dim};
+    char* to = static_cast<char*>(a.dv) + tensor.offset(chunk.row + first, head, column);
+    const std::int64_t step = rows * tensor.row_bytes();
+    uint4 x[count];
+    float factors[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      x[i] = load_shared16(place + i * rows * 128), factors[i] = beta[first + i * rows];
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      scale_unit<E>(x[i], factors[i]);
+      if (static_cast<int>(first) + i * rows < chunk.rows) *reinterpret_cast<uint4*>(to) = x[i];
+      to += step;
+    }
+  }
+
+  /// Rows times a factor each, rounded, to a tile.
+  __device__ static void store_scaled(std::uint32_t tile, const float (&d)[padded_k / 2], float first,
+                                      float second, int warp) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      const int j = 8 * s;
+      const std::uint32_t operand[4] = {
+          pack<E>(first * d[j], first * d[j + 1]), pack<E>(second * d[j + 2], second * d[j + 3]),
+          pack<E>(first * d[j + 4], first * d[j + 5]), pack<E>(second * d[j + 6], second * d[j + 7])};
+      store_a(tile, 16 * warp, 16 * s, operand);
+    }
+  }
+  /// Adds <S, dS'> of a value tile, a part of it in every thread. Not by tensor cores: products of single warps would wait
+  /// there for those of the other groups.
+  __device__ void add_states(float& sum, int tile, unsigned thread) const {
+    constexpr int units = L::wide / 16 / group_threads, together = 4;
+    const std::uint32_t first = value_tile(tile, 0) + thread * 16;
+    float parts[together] = {};
+#pragma unroll
+    for (int i = 0; i < units; i += together) {
+      uint4 s[together], d_s[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        s[k] = load_shared16(first + L::s + (i + k) * group_threads * 16);
+        d_s[k] = load_shared16(first + L::d_s + (i + k) * group_threads * 16);
+      }
+#pragma unroll
+      for (int k = 0; k < together; ++k) add_products<E>(parts[k], s[k], d_s[k]);
+    }
+    sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  }
+
+  /// dg and dbeta of row t by threads 0 to 63.
+  __device__ void write_gates(int head, int t) const {
+    float through_x = sum(sum_row_x)[t], column = 0.0f;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) column += sum(sum_column + w)[t];
+    if (t == chunk.rows - 1) through_x = 0.0f;  // no decay between it and the state
+    float d_sum = sum(sum_query)[t] + sum(sum_score)[t] + sum(sum_row)[t] - column - through_x;
+    // What depends on the decay of the whole chunk belongs to the last row.
+    float* const shared = sum(sum_states) + 8;
+    float total = sum_warp(through_x);
+    if (t % 32 == 0) shared[t / 32] = total;
+    named_barrier<sync_sums, 64>();
+    if (t == 63) {
+      const float* states = sum(sum_states);
+      d_sum += shared[0] + shared[1] +
+               exp2_fast(factor(factor_decay)[63]) * (states[0] + states[1] + states[2] + states[3]);
+    }
+    // Suffix sums.
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const float above = __shfl_down_sync(0xffffffffu, d_sum, step);
+      if (t % 32 + step < 32) d_sum += above;
+    }
+    if (t == 32) shared[2] = d_sum;
+    named_barrier<sync_sums, 64>();
+    if (t < 32) d_sum += shared[2];
+    write_gate_gradients<E>(a, chunk, slot, head, t, d_sum, sum(sum_beta)[t], shared + 4);
+  }
+
   /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
   /// rows; group of 128 threads, barrier `id`.
   template <int id>
