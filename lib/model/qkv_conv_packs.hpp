@@ -130,8 +130,8 @@ struct PackedConvolveForward {
   }
 
   /// The next `count` tokens. No way out in between: registers would be copied where ways meet.
-  template <int count>
-  KOKKOS_FORCEINLINE_FUNCTION void tokens(const TeamMember& team, Lane& lane) const {
+  template <int count, class Team>
+  KOKKOS_FORCEINLINE_FUNCTION void tokens(const Team& team, Lane& lane) const {
     Pack<T, W> x[count];
     int position[count];
     for (int i = 0; i < count; ++i) {
@@ -145,8 +145,8 @@ struct PackedConvolveForward {
     lane.from += count * in.stride, lane.to += count * lane.to_stride;
     lane.length += count * 2 * in.shape.key_heads, lane.position += count;
   }
-  template <bool inner, int count>
-  KOKKOS_FORCEINLINE_FUNCTION void convolve(const TeamMember& team, Lane& lane, const Pack<T, W> (&x)[count],
+  template <bool inner, int count, class Team>
+  KOKKOS_FORCEINLINE_FUNCTION void convolve(const Team& team, Lane& lane, const Pack<T, W> (&x)[count],
                                             const int (&position)[count]) const {
     for (int i = 0; i < count; ++i) {
       lane.window.template push<inner>(x[i], position[i]);
@@ -259,9 +259,9 @@ struct PackedConvolveBackward {
   }
 
   /// `count` tokens from the block's token `first`. No way out in between: registers would be copied where ways meet.
-  template <int count>
-  KOKKOS_FORCEINLINE_FUNCTION void take(const TeamMember& team, const Lane& lane, std::int64_t begin,
-                                        int first, const A (&w)[max_taps][W], InputWindow<A, W>& window,
+  template <int count, class Team>
+  KOKKOS_FORCEINLINE_FUNCTION void take(const Team& team, const Lane& lane, std::int64_t begin, int first,
+                                        const A (&w)[max_taps][W], InputWindow<A, W>& window,
                                         A (&sums)[max_taps][W], Pending& pending) const {
     Token tokens[count];
     int position[count];
@@ -274,8 +274,8 @@ struct PackedConvolveBackward {
     else
       differentiate<false>(team, lane, tokens, first, w, window, sums, pending);
   }
-  template <bool inner, int count>
-  KOKKOS_FORCEINLINE_FUNCTION void differentiate(const TeamMember& team, const Lane& lane,
+  template <bool inner, int count, class Team>
+  KOKKOS_FORCEINLINE_FUNCTION void differentiate(const Team& team, const Lane& lane,
                                                  const Token (&tokens)[count], int first,
                                                  const A (&w)[max_taps][W], InputWindow<A, W>& window,
                                                  A (&sums)[max_taps][W], Pending& pending) const {

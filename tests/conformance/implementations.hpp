@@ -69,6 +69,8 @@ struct Under {
   /// past: the errors of a chunk are swept along by its large alternating terms. Those of matrix units are roundings of
   /// operands to halves: o 7 times, the state 14 times, dbeta 15 times its bound (0.027, 0.054 and 0.3).
   static constexpr double alternating_slack = inside == Inside::half ? 20 : 4;
+  /// The same where a state remembers a thousand tokens: roundings of operands to halves gather to 4.15e-3 of o.
+  static constexpr double long_memory_slack = inside == Inside::half ? 1.1 : 1;
   /// The sizes, with the head sizes and chunk that the implementation can do.
   static Sizes fit(Rule rule, Sizes s) {
     for (int dim : {0, 64, 128}) {
