@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "deltaport/config/suggest.hpp"
 #include "deltaport/core/error.hpp"
 #include "deltaport/core/version.hpp"
+#include "help_format.hpp"
 
 namespace {
 
@@ -81,6 +83,7 @@ int run(int argc, char** argv) {
                ": trains hybrid Gated DeltaNet language models, described in one YAML file"};
   app.require_subcommand(1);
   app.failure_message(parse_message);
+  app.formatter(std::make_shared<deltaport::app::HelpFormat>());
   app.set_version_flag("--version", deltaport::version);
   app.footer(
       "Exit codes: 0 fine, 1 failure, 2 bad input, 3 non-finite loss, 4 data, 5 checkpoint, 6 "

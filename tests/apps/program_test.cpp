@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "apps/call.hpp"
 #include "config/support.hpp"
@@ -41,6 +42,20 @@ TEST(Program, NearNamesAreSuggested) {
     EXPECT_EQ(has(outcome.text, "did you mean "), *guess != 0) << outcome.text;
     EXPECT_TRUE(has(outcome.text, guess)) << outcome.text;
     EXPECT_TRUE(has(outcome.text, " --help ")) << outcome.text;
+  }
+}
+
+TEST(Program, HelpOfOptionsFitsIntoAHundredColumns) {
+  for (const std::string command :
+       {"", "train", "generate", "bench offload", "bench train", "verify", "export", "data prepare"}) {
+    std::istringstream help(call(command + " --help").text);
+    bool in_options = false;
+    for (std::string line; std::getline(help, line);) {
+      in_options = line == "Options:" || line == "Subcommands:" || (in_options && !line.empty());
+      if (in_options) {
+        EXPECT_LE(line.size(), 100u) << command << ": " << line;
+      }
+    }
   }
 }
 

@@ -113,7 +113,7 @@ TEST_F(VerifyCommand, AlsoTakesOneValue) {
   EXPECT_TRUE(
       has(precision.text, "arm 'train.precision=bfloat16' is in bfloat16 and the eager run in float32"))
       << precision.text;
-  EXPECT_TRUE(has(call("verify --help").text, "the eager run (graph.scope none, offload off) with this key"));
+  EXPECT_TRUE(has(call("verify --help").text, "the eager run (graph.scope none, offload off) with this"));
 }
 
 TEST_F(VerifyCommand, BadInputIsNamed) {
