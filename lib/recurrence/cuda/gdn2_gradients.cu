@@ -28,8 +28,6 @@ struct Block : BlockBase<E, padded_k> {
   using Base::memory;
   using Base::prepare_barriers;
   using Base::slot;
-  using Base::start_first;
-  using Base::start_others;
   using Base::steps;
   using Base::tiles;
   using Base::value_tile;
