@@ -123,7 +123,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     float through[2] = {};  // sums of k m' over the rows, of the lane's channels
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
-      float *const u = sums.u + 4 * n, *const t = sums.t + 4 * n, *const m = sums.m + 4 * n;
+      float *const u = sums.u + 4 * n, *const t = sums.t + 4 * n, *const m = sums.m + 4 * n,
+                   *const back = sums.back + 4 * n;
       float key[4], query[4], product[4], before[4], after[4];
       unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
       unpack_rows<Half>(product, erase, n);
@@ -137,7 +138,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
         const float decay = unpack<Half>(odd[2 * n + j / 2]).x, even = decay * key[j];
         u[j + 1] += p * even;
         t[j + 1] += l * even;
-        m[j] += decay * (p * query[j + 1] + l * product[j + 1]);
+        const float sum = p * query[j + 1] + l * product[j + 1];
+        m[j] += decay * sum, back[j] += even * sum;
       }
       // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
       // decays. So it leaves out products of a row with itself, and what the last row gives the state.
@@ -148,9 +150,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
         const float d_query = undo * u[j] + factor.query * (before[j] * far_q[4 * n + j]);
         d_product[j] = undo * t[j] + factor.key * (before[j] * far_b[4 * n + j]);
         const float last = after[j] * far_k[4 * n + j], decayed = factor.decayed * last,
-                    near = undo * m[j] + decayed;
-        t[j] = query[j] * d_query + product[j] * d_product[j] - key[j] * near;
-        through[j / 2] += key[j] * decayed;
+                    near = undo * m[j] + decayed, left = key[j] * decayed;
+        t[j] = query[j] * d_query + product[j] * d_product[j] - (undo * back[j] + left);
+        through[j / 2] += left;
         u[j] = d_query + factor.diagonal * key[j];
         m[j] = near + (factor.key - factor.decayed) * last + factor.diagonal * query[j];
       }

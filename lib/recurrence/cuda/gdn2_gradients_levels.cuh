@@ -6,7 +6,11 @@
 /// Gradients of the products of gdn2_levels.cuh, by the same levels. With F the factors of a level, and the entries of
 /// dP and dL that belong to it:
 ///   u += F o dP (F o k);  t += F o dL (F o k);  m += F o (dP^T (F o q) + dL^T (F o b o k))
-/// Upper rows get u and t, from lower rows; lower rows get m.
+/// Upper rows get u and t, from lower rows; lower rows get m, and
+///   back += (F o k) o (dP^T (F o q) + dL^T (F o b o k))
+/// which is k o m but for a rounding, that of F o k as in u and t. For g a pair of rows then counts the same above and
+/// below and leaves nothing in the rows before both; of neighbours, which are what strong decay leaves, exactly nothing,
+/// since the upper one's F is 1.
 ///
 /// A warp has a strip of 16 rows and 32 channels, 16 at a time, and makes the transposed sums: tiles come by
 /// load_a_transposed, so that one fragment of a factor serves as what rows are multiplied with and what products are
@@ -105,7 +109,7 @@ __device__ __forceinline__ void stage_join(const Strip& own, const float2 (&deca
 /// The sums of 16 channels.
 constexpr unsigned gradient_channels = 32, gradient_groups = gradient_channels / 16;
 struct LevelSums {
-  float u[8], t[8], m[8];
+  float u[8], t[8], m[8], back[8];
 
   /// sum += F d for the rows from 8 n; `first`: there is no sum yet.
   template <bool first = false>
@@ -118,6 +122,13 @@ struct LevelSums {
       even = first ? factor.x * d[2 * c] : even + factor.x * d[2 * c];
       odd = first ? factor.y * d[2 * c + 1] : odd + factor.y * d[2 * c + 1];
     }
+  }
+  /// To `back`; k: F o k of these rows, in two registers.
+  template <bool first = false>
+  __device__ __forceinline__ void add_back(unsigned n, std::uint32_t k0, std::uint32_t k1,
+                                           const float (&d)[4]) {
+    const Fragment k = {k0, k1, k0, k1};
+    add<first>(back, n, k, d);
   }
 };
 
@@ -188,6 +199,7 @@ struct LevelGradients {
       LevelSums::add<true>(sums.u, 1, f, u);
       LevelSums::add<true>(sums.t, 1, f, t);
       LevelSums::add<true>(sums.m, 0, f, m);
+      sums.add_back<true>(0, k0, k1, m);
     }
     narrower<4>(k, q, b, p, l, p_back, l_back, factors + chunk_rows * 128);
     narrower<2>(k, q, b, p, l, p_back, l_back, factors + 2 * chunk_rows * 128);
@@ -220,8 +232,10 @@ struct LevelGradients {
       }
       if (span == 4 && n == 1) {
         LevelSums::add<true>(sums.m, n, f, m);
+        sums.add_back<true>(n, k0, k1, m);
       } else {
         LevelSums::add(sums.m, n, f, m);
+        sums.add_back(n, k0, k1, m);
       }
     }
   }
@@ -233,7 +247,7 @@ struct LevelGradients {
     if (upper) {
       from_lower<count>(other, k, factors);
     } else {
-      from_upper<count>(other, q, b, factors);
+      from_upper<count>(other, k, q, b, factors);
     }
   }
   template <unsigned count>
@@ -267,7 +281,8 @@ struct LevelGradients {
     }
   }
   template <unsigned count>
-  __device__ void from_upper(unsigned other, unsigned q_tile, unsigned b_tile, unsigned factors) const {
+  __device__ void from_upper(unsigned other, unsigned k_tile, unsigned q_tile, unsigned b_tile,
+                             unsigned factors) const {
     float m[2][4];
     Fragment f;
 #pragma unroll
@@ -290,9 +305,15 @@ struct LevelGradients {
         multiply_add<Half>(m[n], b, l[2 * n], l[2 * n + 1]);
       }
     }
+    Fragment k;
     load(f, factors);
+    load(k, k_tile);
+    multiply_halves(k, f);
 #pragma unroll
-    for (unsigned n = 0; n < 2; ++n) LevelSums::add(sums.m, n, f, m[n]);
+    for (unsigned n = 0; n < 2; ++n) {
+      LevelSums::add(sums.m, n, f, m[n]);
+      sums.add_back(n, k[2 * n], k[2 * n + 1], m[n]);
+    }
   }
 };
 
