@@ -2,9 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
-#include <type_traits>
 
 namespace deltaport::app {
 
@@ -22,18 +24,33 @@ using Action = std::function<int()>;
 /// sets `action` from the subcommand's callback.
 using AddCommand = void (*)(CLI::App& parent, const Invocation& invocation, Action& action);
 
-/// For an option that counts: an integer, `least` or more. (CLI11's PositiveNumber tells the greatest double.)
+/// For an option that counts: an integer, `least` or more, that T holds. (CLI11's PositiveNumber tells the greatest
+/// double, and its integers wrap around or stop at the greatest.)
 template <class T>
 CLI::Validator at_least(T least) {
   const std::string range = ">= " + std::to_string(least);
   return CLI::Validator(
       [least, range](const std::string& text) {
         T value{};
-        const bool wraps = std::is_unsigned_v<T> && text.starts_with('-');  // CLI11 reads -1 as the greatest
-        if (!wraps && CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc::result_out_of_range)
+          return "expected an integer " + range + " and <= " + std::to_string(std::numeric_limits<T>::max()) +
+                 ", found '" + text + "'";
+        if (error == std::errc() && end == text.data() + text.size() && value >= least) return std::string();
         return "expected an integer " + range + ", found '" + text + "'";
       },
       range);
+}
+/// For an option that measures: a finite number for which `inside` holds; `range` says it in words.
+inline CLI::Validator number_in(const std::string& range, bool (*inside)(double)) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value{};
+        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && inside(value))
+          return std::string();
+        return "expected " + range + ", found '" + text + "'";
+      },
+      "");
 }
 
 void add_validate(CLI::App& parent, const Invocation& invocation, Action& action);

@@ -3,6 +3,9 @@
 
 #include <cstdio>
 
+#include "deltaport/core/error.hpp"
+#include "unknown_options.hpp"
+
 namespace deltaport::app {
 
 void accept_config(CLI::App& command, const std::string& notes) {
@@ -15,7 +18,21 @@ void accept_config(CLI::App& command, const std::string& notes) {
       "`deltaport validate --help` lists all keys.");
 }
 
+namespace {
+
+// Words without a dot are hardly keys of the configuration: a misspelt option of the command is more likely.
+void refuse_misspelt_options(const CLI::App& command) {
+  for (const std::string& word : unknown_options(command.remaining(), command)) {
+    if (!word.starts_with("--") || word.find('.') != std::string::npos) continue;
+    const std::string guess = did_you_mean_option(word, command);
+    DELTAPORT_VALIDATE(guess.empty(), ConfigError, "unknown option '", word, "'", guess);
+  }
+}
+
+}  // namespace
+
 LoadRequest request_of(const CLI::App& command, DataSection data) {
+  refuse_misspelt_options(command);
   ConfigArguments arguments = split_arguments(command.remaining());
   LoadRequest request;
   request.files = std::move(arguments.files);

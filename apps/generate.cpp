@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -172,17 +171,6 @@ void write_texts(const Options& options, const RunConfig& config, const std::fil
     show("\n");
   std::fprintf(stderr, "prefill: %s\n", prefill.c_str());
   if (stepped > 0) std::fprintf(stderr, "decode: %s\n", decode.c_str());
-}
-
-CLI::Validator number_in(const std::string& range, bool (*inside)(double)) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        double value{};
-        if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) && inside(value))
-          return std::string();
-        return "expected " + range + ", found '" + text + "'";
-      },
-      "");
 }
 
 int generate(const Options& options) {

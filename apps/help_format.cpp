@@ -8,19 +8,27 @@ namespace deltaport::app {
 std::string wrapped(const std::string& text, std::size_t columns) {
   std::string out;
   std::size_t line = 0;  // where the last line of out begins
+  bool is_first = true;
   std::istringstream lines(text);
   for (std::string paragraph; std::getline(lines, paragraph);) {
-    if (!out.empty()) out += '\n';
+    if (!is_first) out += '\n';
+    is_first = false;
     line = out.size();
+    if (paragraph.size() <= columns) {
+      out += paragraph;
+      continue;
+    }
+    const std::string indent(paragraph.find_first_not_of(' '), ' ');
+    out += indent;
     std::istringstream words(paragraph);
-    for (std::string word; words >> word;) {
-      if (out.size() > line) {
-        if (out.size() - line + 1 + word.size() > columns) {
-          out += '\n';
-          line = out.size();
-        } else {
-          out += ' ';
-        }
+    bool begins = true;
+    for (std::string word; words >> word; begins = false) {
+      if (!begins && out.size() - line + 1 + word.size() > columns) {
+        out += '\n';
+        line = out.size();
+        out += indent;
+      } else if (!begins) {
+        out += ' ';
       }
       out += word;
     }
@@ -39,6 +47,10 @@ std::string HelpFormat::make_subcommand(const CLI::App* command) const {
   CLI::detail::format_help(out, command->get_display_name(true),
                            wrapped(command->get_description(), width - column_width_), column_width_);
   return out.str();
+}
+
+std::string HelpFormat::make_footer(const CLI::App* app) const {
+  return wrapped(CLI::Formatter::make_footer(app), width) + "\n";
 }
 
 }  // namespace deltaport::app

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "command.hpp"
-#include "deltaport/config/suggest.hpp"
 #include "deltaport/core/error.hpp"
 #include "deltaport/core/version.hpp"
 #include "help_format.hpp"
+#include "unknown_options.hpp"
 
 namespace {
 
@@ -32,11 +32,6 @@ int with_output_written(int code) {
   return code != 0 ? code : static_cast<int>(deltaport::ExitCode::failure);
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
-  const std::string guess = deltaport::config::nearest(word, candidates);
-  return guess.empty() ? std::string() : deltaport::concat("; did you mean '", guess, "'?");
-}
-
 // CLI11 would only say that a subcommand is missing.
 bool subcommands_known(CLI::App& app, int argc, char** argv) {
   CLI::App* level = &app;
@@ -50,7 +45,7 @@ bool subcommands_known(CLI::App& app, int argc, char** argv) {
       std::vector<std::string> names;
       for (const CLI::App* each : known) names.push_back(each->get_name());
       std::fprintf(stderr, "deltaport: error: unknown subcommand '%s'%s (%s --help lists them)\n", argv[i],
-                   did_you_mean(argv[i], names).c_str(), command.c_str());
+                   deltaport::app::did_you_mean(argv[i], names).c_str(), command.c_str());
       return false;
     }
     level = *found;
@@ -59,30 +54,35 @@ bool subcommands_known(CLI::App& app, int argc, char** argv) {
   return true;
 }
 
-// What the parser did not like, in the form of all other errors; for an unknown option the nearest known one.
-std::string parse_message(const CLI::App* app, const CLI::Error& error) {
+// What the parser did not like, in the form of all other errors. An unknown option comes first: often it is why something
+// else is missing.
+std::string parse_message(const std::vector<std::string>& words, const CLI::App* app,
+                          const CLI::Error& error) {
   std::string command = "deltaport";
   while (!app->get_subcommands().empty()) {
     app = app->get_subcommands().front();
     command += deltaport::concat(' ', app->get_name());
   }
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app->get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back(deltaport::concat("--", name));
-  std::string hint;
-  for (const std::string& word : app->remaining()) {
-    if (word.starts_with("--")) hint = did_you_mean(word.substr(0, word.find('=')), known);
-    if (!hint.empty()) break;
-  }
-  return deltaport::concat("deltaport: error: ", error.what(), hint, "\nRun ", command,
-                           " --help for more information.\n");
+  // Of the words in their order, those that the parser could not place: values may look like options.
+  std::vector<std::string> left = app->remaining(true), unplaced;
+  for (const CLI::App* above = app->get_parent(); above != nullptr; above = above->get_parent())
+    for (const std::string& word : above->remaining()) left.push_back(word);
+  for (const std::string& word : words)
+    if (std::ranges::count(left, word) > 0) unplaced.push_back(word);
+  std::string text = error.what();
+  if (const auto unknown = deltaport::app::unknown_options(unplaced, *app); !unknown.empty())
+    text = deltaport::concat("unknown option '", unknown.front(), "'",
+                             deltaport::app::did_you_mean_option(unknown.front(), *app));
+  return deltaport::concat("deltaport: error: ", text, "\nRun ", command, " --help for more information.\n");
 }
 
 int run(int argc, char** argv) {
   CLI::App app{"deltaport " + std::string(deltaport::version) +
                ": trains hybrid Gated DeltaNet language models, described in one YAML file"};
   app.require_subcommand(1);
-  app.failure_message(parse_message);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  app.failure_message(
+      [&](const CLI::App* at, const CLI::Error& error) { return parse_message(words, at, error); });
   app.formatter(std::make_shared<deltaport::app::HelpFormat>());
   app.set_version_flag("--version", deltaport::version);
   app.footer(

@@ -17,7 +17,7 @@ void add_plan(CLI::App& parent, const Invocation&, Action& action) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--memory-gib", *memory, "Memory of one rank in GiB: tells whether the run fits")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(number_in("a number from 0.001 to 1e9", [](double x) { return x >= 0.001 && x <= 1e9; }));
   accept_config(*command);
   command->callback([=, &action] {
     action = [=]() -> int {

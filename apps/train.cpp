@@ -33,7 +33,8 @@ void add_train(CLI::App& parent, const Invocation& invocation, Action& action) {
   command
       ->add_option("--allow-config-change", options->config_changes,
                    "Keys that may differ from the checkpoint's configuration, e.g. train.steps,optimizer.lr")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   accept_config(*command);
   command->footer("Several ranks: mpirun -n 2 deltaport train RUN.yaml\n\n" + command->get_footer() +
                   "\n\nKeys:\n" + key_reference());
