@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "config/printing.hpp"
-#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/schema.hpp"
+#include "deltaport/config/suggest.hpp"
 
 namespace deltaport::config {
 namespace {

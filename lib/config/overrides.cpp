@@ -3,9 +3,9 @@
 #include <cctype>
 
 #include "config/layers.hpp"
-#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/load.hpp"
 #include "deltaport/config/schema.hpp"
+#include "deltaport/config/suggest.hpp"
 
 namespace deltaport::config {
 namespace {

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "deltaport/config/suggest.hpp"
 #include "deltaport/config/checks.hpp"
 #include "deltaport/config/names.hpp"
 #include "deltaport/config/schema.hpp"
+#include "deltaport/config/suggest.hpp"
 #include "deltaport/core/version.hpp"
 #include "deltaport/data/metadata.hpp"
 #include "deltaport/train/run_offload.hpp"
