@@ -70,20 +70,25 @@ struct Chunks {
     const std::uint32_t chunk = backwards ? chunks_per_sequence - 1 - own : own;
     return std::int64_t{sequence} * chunks_per_sequence + chunk;
   }
-  /// The task of block i of slots() times as many as there are `heads`: heads run fastest, then time as in in_time.
-  __device__ Task task(std::uint32_t i, const Divisor& heads, bool backwards) const {
-    const std::uint32_t place = heads.quotient(i);
-    const int head = static_cast<int>(i - place * heads.value);
+  /// Slot and chunk of place i in the order of in_time, without a division; head 0.
+  __device__ Task at_place(std::uint32_t i, bool backwards) const {
     if (cu_seqlens != nullptr) {
-      const std::int64_t slot = in_time(place, backwards);
-      return {slot, table[slot], head};
+      const std::int64_t slot = in_time(i, backwards);
+      return {slot, table[slot], 0};
     }
-    const std::uint32_t turn = by_sequences.quotient(place), sequence = place - turn * by_sequences.value;
+    const std::uint32_t turn = by_sequences.quotient(i), sequence = i - turn * by_sequences.value;
     const std::uint32_t own = backwards ? chunks_per_sequence - 1 - turn : turn;
     const std::int64_t first = std::int64_t{own} * chunk_rows, left = tokens - first;
     return {std::int64_t{sequence} * chunks_per_sequence + own,
             {sequence * tokens + first, static_cast<int>(left < chunk_rows ? left : chunk_rows)},
-            head};
+            0};
+  }
+  /// The task of block i of slots() times as many as there are `heads`: heads run fastest, then time.
+  __device__ Task task(std::uint32_t i, const Divisor& heads, bool backwards) const {
+    const std::uint32_t place = heads.quotient(i);
+    Task task = at_place(place, backwards);
+    task.head = static_cast<int>(i - place * heads.value);
+    return task;
   }
   __device__ Chunk at(std::int64_t slot) const {
     if (cu_seqlens != nullptr) return table[slot];

@@ -411,28 +411,15 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   }
 };
 
-/// The chunk of place i of the order in time, backwards: Chunks::in_time and at, with one division of small numbers.
-__device__ __forceinline__ Chunk chunk_at(const Chunks& chunks, std::uint32_t i, std::int64_t& slot) {
-  if (chunks.cu_seqlens != nullptr) {
-    slot = chunks.slots() - 1 - i;
-    return chunks.table[slot];
-  }
-  const auto count = static_cast<std::uint32_t>(chunks.sequences), before = i / count,
-             sequence = i - before * count;
-  const std::uint32_t own = chunks.chunks_per_sequence - 1 - before;
-  slot = static_cast<std::int64_t>(std::uint64_t{sequence} * chunks.chunks_per_sequence + own);
-  const std::int64_t first = std::int64_t{chunk_rows} * own, left = chunks.tokens - first;
-  return {sequence * chunks.tokens + first, static_cast<int>(left < chunk_rows ? left : chunk_rows)};
-}
-
 template <class E, int padded_k>
 __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
   using B = Block<E, padded_k>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const std::uint32_t item = blockIdx.x / B::blocks, key_heads = a.input.key_heads, place = item / key_heads;
-  std::int64_t slot;
-  const Chunk chunk = chunk_at(a.input.chunks, place, slot);
+  const Task task = a.input.chunks.at_place(place, true);
+  const std::int64_t slot = task.slot;
+  const Chunk chunk = task.chunk;
   if (chunk.rows == 0) return;
   const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
   const int key_head = static_cast<int>(item - place * key_heads);
