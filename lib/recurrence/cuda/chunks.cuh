@@ -90,6 +90,8 @@ struct Chunks {
     task.head = static_cast<int>(i - place * heads.value);
     return task;
   }
+  /// A block for every task.
+  dim3 grid(int heads) const { return dim3(static_cast<unsigned>(slots() * heads)); }
   __device__ Chunk at(std::int64_t slot) const {
     if (cu_seqlens != nullptr) return table[slot];
     const std::int64_t sequence = slot / chunks_per_sequence;

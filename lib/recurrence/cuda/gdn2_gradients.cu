@@ -329,33 +329,21 @@ struct Block : BlockBase<E, padded_k> {
 
 template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
-    gdn2_gradients(const __grid_constant__ Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps) {
+    gdn2_gradients(const __grid_constant__ Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps,
+                   const Divisor heads, int members) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  std::uint32_t place;
-  if (!place_of_block(place, a.chunks)) return;
-  const std::int64_t slot = a.chunks.in_time(place, false);
-  const Chunk chunk = a.chunks.at(slot);
-  if (chunk.rows == 0) return;
-  const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64),
-            members = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.gate_heads);
-  const Block<E, padded_k> block{a, maps, memory, chunk, slot, static_cast<int>(blockIdx.x), tiles, members};
+  const Task task = a.chunks.task(blockIdx.x, heads, false);
+  if (task.chunk.rows == 0) return;
+  const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
+  const Block<E, padded_k> block{a, maps, memory, task.chunk, task.slot, task.head, tiles, members};
   dependency_wait();
-  // Two warps start loads at once, each behind its own barriers.
-  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  if (warp == 0) {
+  // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
+  if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
     if (elected()) {
-      block.prepare_barriers(0);
+      block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
       fence_async_proxy();
-      block.start_first(block.whole());
-#endif
-    }
-  } else if (warp == group_threads / 32) {
-    if (elected()) {
-      block.prepare_barriers(1);
-#if defined(DELTAPORT_BULK_COPY)
-      fence_async_proxy();
-      block.start_others(block.whole());
+      block.start_all(block.whole());
 #endif
     }
   }
@@ -377,8 +365,8 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& a, const Gdn2GradientMaps& maps, cudaStream_t stream) {
-  return launch(gdn2_gradients<E, padded_k>, grid_of(a.gate_heads, a.chunks.slots()), threads,
-                Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
+  return launch(gdn2_gradients<E, padded_k>, a.chunks.grid(a.gate_heads), threads, Layout<padded_k>::bytes,
+                Start::beside_previous, stream, a, maps, Divisor(a.gate_heads), a.value_heads / a.gate_heads);
 }
 
 template cudaError_t launch_gdn2_gradients<Bf16, 64>(const Gdn2Gradients&, const Gdn2GradientMaps&,

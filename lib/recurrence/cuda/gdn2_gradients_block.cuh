@@ -122,12 +122,9 @@ struct BlockBase {
     barrier_arrive_expect(full_too, L::wide);
     copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, index), L::wide, full_too);
   }
-  /// What is needed first, and the rest.
-  __device__ void start_first(bool tiles_too) const {
+  __device__ void start_all(bool tiles_too) const {
     start_erase();
     start_values(first_turn(), tiles_too);
-  }
-  __device__ void start_others(bool tiles_too) const {
     if (turns() > 1) start_values(after(first_turn()), tiles_too);
     start_rest();
   }
@@ -143,16 +140,18 @@ struct BlockBase {
     copies_arrive(barrier(loaded_rest));
   }
 #endif
-  /// By one thread: the barriers of what start_first (part 0) or start_others (1) starts.
-  __device__ void prepare_barriers(int part) const {
+  /// By one thread, before any other passes a barrier of the block.
+  __device__ void prepare_barriers() const {
 #if defined(DELTAPORT_BULK_COPY)
     const int arrivals = 1, of_tiles = whole() ? 1 : group_threads + 1;
 #else
     const int arrivals = group_threads, of_tiles = group_threads;
 #endif
-    barrier_init(barrier(part == 0 ? loaded_erase : loaded_rest), arrivals);
-    barrier_init(barrier(loaded_values + part), of_tiles);
-    barrier_init(barrier(loaded_d_states + part), arrivals);
+    barrier_init(barrier(loaded_erase), arrivals), barrier_init(barrier(loaded_rest), arrivals);
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(barrier(loaded_values + i), of_tiles);
+      barrier_init(barrier(loaded_d_states + i), arrivals);
+    }
   }
   /// By the first group: what the copy engine does not bring.
   __device__ void load_by_threads(Turn turn) const {

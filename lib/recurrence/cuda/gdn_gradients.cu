@@ -419,34 +419,21 @@ struct Block : BlockBase<E, padded_k> {
 
 template <class E, int padded_k>
 __global__ void __launch_bounds__(threads, 1)
-    gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps) {
+    gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps,
+                  const Divisor heads, int group) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  std::uint32_t place;
-  if (!place_of_block(place, a.chunks)) return;
-  const std::int64_t slot = a.chunks.in_time(place, false);
-  const Chunk chunk = a.chunks.at(slot);
-  if (chunk.rows == 0) return;
-  const int head = static_cast<int>(blockIdx.x),
-            group = static_cast<int>(static_cast<unsigned>(a.value_heads) / a.key_heads),
-            tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k> block{{a, maps, memory, slot, chunk, head, group, tiles}};
+  const Task task = a.chunks.task(blockIdx.x, heads, false);
+  if (task.chunk.rows == 0) return;
+  const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
+  const Block<E, padded_k> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
   dependency_wait();
-  // Two warps start loads at once, each behind its own barriers.
-  const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  if (warp == 0) {
+  // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
+  if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
     if (elected()) {
-      block.prepare_barriers(loaded_keys, loaded_values + 1);
+      block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
       fence_async_proxy();
-      block.start_first(head * group, true, block.whole());
-#endif
-    }
-  } else if (warp == group_threads / 32) {
-    if (elected()) {
-      block.prepare_barriers(loaded_values + 1, barrier_count);
-#if defined(DELTAPORT_BULK_COPY)
-      fence_async_proxy();
-      block.start_others(head * group, true, block.whole());
+      block.start_head(task.head * group, true, block.whole());
 #endif
     }
   }
@@ -471,8 +458,9 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
-  return launch(gdn_gradients<E, padded_k>, grid_of(a.key_heads, a.chunks.slots()), gradients::threads,
-                gradients::Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps);
+  return launch(gdn_gradients<E, padded_k>, a.chunks.grid(a.key_heads), gradients::threads,
+                gradients::Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps,
+                Divisor(a.key_heads), a.value_heads / a.key_heads);
 }
 
 template cudaError_t launch_gdn_gradients<Bf16, 64>(const GdnGradients&, const GdnGradientMaps&,

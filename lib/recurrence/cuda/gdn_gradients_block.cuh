@@ -87,24 +87,21 @@ struct BlockBase {
     }
     copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, image), L::wide, full);
   }
-  /// What is needed first, and the rest.
-  __device__ void start_first(int head, bool first, bool tiles_too) const {
+  __device__ void start_head(int head, bool first, bool tiles_too) const {
     start_keys(head, first, tiles_too);
     start_values(head, 0, tiles_too);
-  }
-  __device__ void start_others(int head, bool first, bool tiles_too) const {
     if (tiles > 1) start_values(head, 1, tiles_too);
     start_rest(head, first, tiles_too);
   }
 #endif
-  /// Barriers first to end - 1 of what is loaded, by one thread.
-  __device__ void prepare_barriers(int first, int end) const {
+  /// By one thread, before any other passes a barrier of the block.
+  __device__ void prepare_barriers() const {
 #if defined(DELTAPORT_BULK_COPY)
     const int arrivals = whole() ? 1 : group_threads + 1;
 #else
     const int arrivals = group_threads;
 #endif
-    for (int i = first; i < end; ++i) barrier_init(barrier(i), arrivals);
+    for (int i = 0; i < barrier_count; ++i) barrier_init(barrier(i), arrivals);
   }
   /// By the second group: what the copy engine does not bring of a value tile, and of a head.
   __device__ void load_values_by_threads(int head, int tile) const {
@@ -153,10 +150,7 @@ struct BlockBase {
   /// By the second group, once nobody reads what was there.
   __device__ void load_head(int head) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (first_warp() && elected()) {
-      start_first(head, false, whole());
-      start_others(head, false, whole());
-    }
+    if (first_warp() && elected()) start_head(head, false, whole());
     if (whole()) return;
 #endif
     load_head_by_threads(head, false);

@@ -427,9 +427,8 @@ __global__ void __launch_bounds__(threads, blocks_together)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.key_heads));
-  return launch(gdn_prepare<E, padded_k>, grid, threads, Layout<padded_k>::bytes, Start::after_previous,
-                stream, arguments, maps);
+  return launch(gdn_prepare<E, padded_k>, arguments.chunks.grid(arguments.key_heads), threads,
+                Layout<padded_k>::bytes, Start::after_previous, stream, arguments, maps);
 }
 
 template cudaError_t launch_gdn_prepare<Bf16, 64>(const GdnPrepare&, const TileMaps&, cudaStream_t);

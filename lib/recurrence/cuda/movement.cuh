@@ -10,19 +10,6 @@
 /// not come along.
 namespace deltaport::recurrence::cuda {
 
-/// A block for every head and place of a chunk in time, heads first: a block finds its own without division.
-inline dim3 grid_of(int heads, std::int64_t places) {
-  constexpr std::int64_t largest_y = 32768;
-  const std::int64_t y = places < largest_y ? places : largest_y;
-  return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(y),
-              static_cast<unsigned>((places + y - 1) / y));
-}
-/// false: the block has no place.
-__device__ __forceinline__ bool place_of_block(std::uint32_t& place, const Chunks& chunks) {
-  place = blockIdx.z * gridDim.y + blockIdx.y;
-  return gridDim.z == 1 || place < chunks.slots();
-}
-
 /// True in one thread of a warp. ptxas knows then that bulk copies need no loop over lanes.
 __device__ __forceinline__ bool elected() {
 #if defined(DELTAPORT_BULK_COPY)
