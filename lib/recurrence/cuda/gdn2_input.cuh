@@ -56,10 +56,11 @@ struct Gdn2Input {
   __device__ std::uint64_t* barrier() const { return part<std::uint64_t>(L::barrier); }
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
 
+  /// The first warp starts copies by the copy engine, once one of its threads has set the barrier up.
   __device__ void load_tiles() const {
 #if defined(DELTAPORT_BULK_COPY)
     if (whole()) {
-      if (threadIdx.x == 0) {
+      if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0 && elected()) {
         barrier_arrive_expect(barrier(), 3 * L::tile);
         const int row = static_cast<int>(chunk.row);
 #pragma unroll

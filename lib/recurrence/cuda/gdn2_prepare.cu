@@ -4,12 +4,10 @@
 #include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_input.cuh"
 #include "recurrence/cuda/gdn2_prepare_spans.cuh"
-#include "recurrence/cuda/plan.cuh"
+#include "recurrence/cuda/launch.hpp"
 
 namespace deltaport::recurrence::cuda {
 namespace {
-
-constexpr int blocks_together = 2;
 
 /// One block's part: a chunk and a gate head.
 template <class E, int padded_k>
@@ -22,8 +20,6 @@ struct Block : Gdn2Input<E, padded_k> {
   static constexpr int steps = padded_k / 16, groups = threads / 128;
 
   std::int64_t slot;
-  unsigned group;     ///< gate heads of a key head
-  unsigned resident;  ///< blocks that run at once
 
   template <class T>
   __device__ T* part(int offset) const {
@@ -41,8 +37,10 @@ struct Block : Gdn2Input<E, padded_k> {
     for (int s = 0; s < steps; ++s) {
       std::uint32_t x[4];
       load_matrices(x, Products::pair_step(from, s));
-      multiply_add<E>(with_k, x, x[0], x[2]);
-      multiply_add<E>(with_q, x, x[1], x[3]);
+      multiply_add<E>(with_k, x[0], x[1], x[0]);
+      multiply_add<E>(with_q, x[0], x[1], x[1]);
+      multiply_add<E>(with_k, x[2], x[3], x[2]);
+      multiply_add<E>(with_q, x[2], x[3], x[3]);
     }
     const unsigned lane = threadIdx.x % 32, i = lane / 4;
     if (lane % 4 != i / 2) return;
@@ -65,25 +63,38 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// K~ and Q~ to device memory; the rows of length 1.
+  /// K~ and Q~ to device memory; the rows of length 1, those of k in its place.
   template <bool plain>
   __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
                             float4 before) const {
     char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
     char* const query_to = static_cast<char*>(a.query) + image * L::tile;
     const bool unit = a.activations.l2_norm;
+    struct Row {
+      uint2 k, q, b;
+      float4 scale;
+    };
+    const auto read = [&](int i) {
+      const std::uint32_t at = own.at(i);
+      return Row{take(L::k, at), take(L::q, at), take(L::b, at),
+                 *reinterpret_cast<const float4*>(rows() + octet_rows * own.octet + i)};
+    };
     float4 erase = before;
+    Row next = read(0);
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
+      const Row row = next;
+      if (i < octet_rows - 1)
+        next = read(i + 1);  // the compiler would not move it over what is written below
       const std::uint32_t at = own.at(i);
-      const float4 row = *reinterpret_cast<const float4*>(rows() + octet_rows * own.octet + i);
-      const float4 key = unpack<E>(take(L::k, at)) * row.x, query = unpack<E>(take(L::q, at)) * row.y,
-                   gate = unpack<E>(take(L::b, at)),
+      const float4 key = unpack<E>(row.k) * row.scale.x, query = unpack<E>(row.q) * row.scale.y,
+                   gate = unpack<E>(row.b),
                    both = (plain ? gate : erase_gate(a.activations.beta, gate)) * key;
-      x.k[i] = pack<Half>(key), x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
+      put(L::k, at, pack<Half>(key));
+      x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
       if (i > 0) erase = erase * decay[i];
       float4 erased = both * erase, asked = query * (erase * a.activations.scale);
-      if (!unit) erased = erased * row.z, asked = asked * row.w;
+      if (!unit) erased = erased * row.scale.z, asked = asked * row.scale.w;
       *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
       *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
     }
@@ -139,10 +150,13 @@ struct Block : Gdn2Input<E, padded_k> {
     spans.stage_joins(own, x, decays, kept[2 * threads], kept[threads]);
     spans.restore(own, x, decays, kept[3 * threads]);
     fence_async_proxy();
+    // The diagonal blocks of L are there, if their rows have length 1.
+    if (a.activations.l2_norm && warp < 4) {
+      invert_diagonal_block(part<float>(L::triangle) + 16 * warp * (triangle_pitch + 1));
+    }
     __syncthreads();
     spans.multiply_joins(warp);
     __syncthreads();
-    if (!a.activations.l2_norm) scale_triangle();
   }
   /// From rows of length 1 to rows as they count.
   __device__ void scale_triangle() const {
@@ -281,13 +295,17 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// A, X and R, once L and P are in shared memory.
   __device__ void solve(int warp) const {
+    float* const triangle = part<float>(L::triangle);
+    if (!a.activations.l2_norm) {
+      scale_triangle();
+      if (warp < 4) invert_diagonal_block(triangle + 16 * warp * (triangle_pitch + 1));
+      __syncthreads();
+    }
     if (warp < 4) {
-      invert_unit_lower(part<float>(L::triangle), warp);
+      invert_from_blocks(triangle, warp);
     } else {
       if (threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
-      prefetch_later();
-      __syncthreads();  // the barriers inside
-      __syncthreads();
+      __syncthreads();  // the barrier inside
     }
     __syncthreads();
     InversePart inverse;
@@ -335,54 +353,19 @@ struct Block : Gdn2Input<E, padded_k> {
       note_forgetting(warp);
     }
   }
-  /// Gates and tiles of the block that will run here next, into the second-level cache. By 128 threads.
-  __device__ void prefetch_later() const {
-    const std::uint32_t block = blockIdx.x + resident;
-    if (block >= gridDim.x) return;
-    const unsigned heads = a.gate_heads, place = block / heads, later = block - place * heads;
-    const Chunk next = a.chunks.at(a.chunks.in_time(place, true));
-    const int thread = threadIdx.x % 128, row = thread / 2;
-    if (row < next.rows) {
-      const bool logs = this->logs_given();
-      const unsigned half = a.key_dim / 2 * (logs ? sizeof(float) : sizeof(E));  // bytes
-      const char* const gates =
-          logs ? reinterpret_cast<const char*>(a.g) : static_cast<const char*>(a.raw_gate);
-      const char* const from = gates + ((next.row + row) * heads + later) * (2 * half) + thread % 2 * half;
-      prefetch_line(from);
-      if (half > 128) prefetch_line(from + 128);
-    }
-#if defined(DELTAPORT_BULK_COPY)
-    if (thread == 0 && a.use_maps && next.rows > 0) {
-#pragma unroll
-      for (int panel = 0; panel < padded_k / 64; ++panel) {
-        const int first = static_cast<int>(next.row), column = 64 * panel;
-        prefetch_tile_bulk(&this->maps.q, column, later / group, first);
-        prefetch_tile_bulk(&this->maps.k, column, later / group, first);
-        prefetch_tile_bulk(&this->maps.b, column, later, first);
-      }
-    }
-#endif
-  }
-  __device__ static void prefetch_line(const void* from) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-  }
 };
 
-/// `group`: gate heads of a key head; `resident`: blocks that run at once.
+/// `group`: gate heads of a key head.
 template <class E, int padded_k>
-__global__ void __launch_bounds__(2 * padded_k, blocks_together)
-    gdn2_prepare(const Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps, unsigned group,
-                 unsigned resident) {
+__global__ void __launch_bounds__(2 * padded_k, 2)
+    gdn2_prepare(const __grid_constant__ Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps,
+                 const Divisor heads, const Divisor group) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const unsigned heads = a.gate_heads, place = blockIdx.x / heads, head = blockIdx.x - place * heads;
-  const std::int64_t slot = a.chunks.in_time(place, true);
-  const Chunk chunk = a.chunks.at(slot);
-  if (chunk.rows == 0) return;
-  const Block<E, padded_k> block{{a, maps, memory, chunk, static_cast<int>(head),
-                                  static_cast<int>(head / group), slot * heads + head, 0},
-                                 slot,
-                                 group,
-                                 resident};
+  const Task task = a.chunks.task(blockIdx.x, heads, true);
+  if (task.chunk.rows == 0) return;
+  const int head = task.head, key_head = static_cast<int>(group.quotient(task.head));
+  const Block<E, padded_k> block{
+      {a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}, task.slot};
   if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
   __syncthreads();
   block.load_tiles();
@@ -396,15 +379,10 @@ __global__ void __launch_bounds__(2 * padded_k, blocks_together)
 template <class E, int padded_k>
 cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareMaps& maps,
                                 cudaStream_t stream) {
-  constexpr int bytes = Gdn2Layout<padded_k>::bytes;
-  const auto kernel = gdn2_prepare<E, padded_k>;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error != cudaSuccess) return error;
-  const dim3 grid(static_cast<unsigned>(arguments.chunks.slots() * arguments.gate_heads));
-  const auto group = static_cast<unsigned>(arguments.gate_heads / arguments.key_heads);
-  const auto resident = static_cast<unsigned>(blocks_together * processors());
-  kernel<<<grid, 2 * padded_k, bytes, stream>>>(arguments, maps, group, resident);
-  return cudaGetLastError();
+  const Divisor group(arguments.gate_heads / arguments.key_heads);
+  return launch(gdn2_prepare<E, padded_k>, arguments.chunks.grid(arguments.gate_heads), 2 * padded_k,
+                Gdn2Layout<padded_k>::bytes, Start::after_previous, stream, arguments, maps,
+                Divisor(arguments.gate_heads), group);
 }
 
 template cudaError_t launch_gdn2_prepare<Bf16, 64>(const Gdn2Prepare&, const Gdn2PrepareMaps&, cudaStream_t);

@@ -45,9 +45,8 @@ struct Gdn2Spans {
 
   /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
   /// and joint.
-  __device__ void multiply_small(OctetDecays& f, const Own& own, const OctetRows& x,
-                                 const float4 (&d)[octet_rows], const Products& products,
-                                 unsigned warp) const {
+  __device__ void multiply_small(OctetDecays& f, const Own& own, OctetRows& x, const float4 (&d)[octet_rows],
+                                 const Products& products, unsigned warp) const {
     const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
     const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
     uint2 s[octet_rows];
@@ -62,6 +61,8 @@ struct Gdn2Spans {
     f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
     const uint2 upper4[4] = {{}, s[5], h56, h567},
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
     __syncwarp();  // the rows are read
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -98,8 +99,8 @@ struct Gdn2Spans {
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) {
       const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
-      float y[2];
-      products.multiply_single(y, products.single(L::q, octet), products.single(L::b, octet));
+      float y[4];  // twice
+      products.multiply(y, products.pair(L::q, L::q, octet), products.single(L::b, octet));
       if (c == i % 4 / 2) {
         put_product(query, first + 2 * (i % 4) + 1, first + 2 * (i % 4), i % 2 == 1 ? y[1] : y[0]);
       }

@@ -92,6 +92,21 @@ struct OctetDecays {
   uint2 upper[octet_rows], lower[octet_rows];  ///< upper[0] and lower[7] are 1 and unused
 };
 
+/// d (16 x 8) += a (16 x 8) b (8 x 8): rows 0 to 7 of a in a0, rows 8 to 15 in a1.
+template <class E>
+__device__ __forceinline__ void multiply_add(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
+                                             std::uint32_t b) {
+  if constexpr (__is_same(E, Bf16)) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+  } else {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+  }
+}
+
 /// What multiplies an octet: addresses for its warp.
 template <int padded_k>
 struct OctetProducts {
@@ -133,20 +148,6 @@ struct OctetProducts {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) d[i] = even[i] + odd[i];
-  }
-  /// The same for eight rows of A.
-  __device__ void multiply_single(float (&d)[2], std::uint32_t left, std::uint32_t right) const {
-    float even[4] = {}, odd[4] = {};
-#pragma unroll
-    for (int s = 0; s < steps; s += 2) {
-      std::uint32_t a[4], b[4];
-      load_matrices(a, single_steps(left, s / 2));
-      load_matrices(b, single_steps(right, s / 2));
-      multiply_add<Half>(even, {a[0], 0u, a[1], 0u}, b[0], b[1]);
-      multiply_add<Half>(odd, {a[2], 0u, a[3], 0u}, b[2], b[3]);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) d[i] = even[i] + odd[i];
   }
 };
 

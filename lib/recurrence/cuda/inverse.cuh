@@ -87,15 +87,12 @@ __device__ __forceinline__ void invert_diagonal_block(float* block) {
   }
 }
 
-/// `triangle` holds L (strictly lower; warp w has written rows 16 w to 16 w + 15 itself). Afterwards diagonal block r
-/// holds that block of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Doubles the
-/// inverted blocks from 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside. The caller's
-/// next __syncthreads makes the result visible.
-__device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
+/// `triangle` holds L, its diagonal blocks inverted, for all threads to see. Afterwards diagonal block r holds that block
+/// of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Doubles the inverted blocks from
+/// 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside. The caller's next __syncthreads makes
+/// the result visible.
+__device__ __forceinline__ void invert_from_blocks(float* triangle, int warp) {
   const auto block = [&](int row, int column) { return triangle + 16 * row * triangle_pitch + 16 * column; };
-  __syncwarp();
-  invert_diagonal_block(block(warp, warp));
-  __syncthreads();
   {  // A10 = -A11 L10 A00 and A32 likewise; this warp's 8 columns
     const int first = warp / 2 * 2, column = 8 * (warp % 2);
     float* const result = block(first, first + 1) + column;
@@ -128,6 +125,13 @@ __device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
     store_block(row2, second, -1.0f);
     store_block(row3, third, -1.0f);
   }
+}
+/// The same from L, whose rows 16 w to 16 w + 15 warp w has written itself.
+__device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
+  __syncwarp();
+  invert_diagonal_block(triangle + 16 * warp * triangle_pitch + 16 * warp);
+  __syncthreads();
+  invert_from_blocks(triangle, warp);
 }
 
 /// What a thread takes of A = (I + L)^-1 (see invert_unit_lower): units 2 s + thread % 2 of one row.
