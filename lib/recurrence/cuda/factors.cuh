@@ -58,17 +58,13 @@ __device__ __forceinline__ float beta_of(Beta beta, float x) {
   return beta == Beta::plain ? x : beta == Beta::sigmoid ? sigmoid(x) : 2.0f * sigmoid(x);
 }
 
-/// Inclusive sum over the 64 values of threads 0 to 63; `total` is a shared float. By all threads of the block: a barrier
-/// of a part of them would take race checkers in.
-__device__ __forceinline__ float sum_inclusive_64(float x, float* total, int thread) {
+/// Inclusive sum over the lanes of a warp.
+__device__ __forceinline__ float sum_inclusive_warp(float x, int lane) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const float below = __shfl_up_sync(0xffffffffu, x, step);
-    if (thread % 32 >= step) x += below;
+    if (lane >= step) x += below;
   }
-  if (thread == 31) *total = x;
-  __syncthreads();
-  if (thread >= 32) x += *total;
   return x;
 }
 

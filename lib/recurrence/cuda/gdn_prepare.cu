@@ -245,32 +245,48 @@ struct Block {
     const bool even = lane / 4 % 2 == 0;
     squares[0] = even ? d[0][0] : d[0][1], squares[1] = even ? d[1][2] : d[1][3];
   }
-  /// The norms of a warp's rows from their squares, and times `row`, which waits for them.
-  __device__ void write_norms(Factor norms, Factor row, const float (&squares)[2], unsigned warp,
-                              unsigned lane) const {
+  /// The norms of a warp's rows from their squares.
+  __device__ void write_norms(Factor norms, const float (&squares)[2], unsigned warp, unsigned lane) const {
     if (!holds_diagonal(lane)) return;
-    float* const to = factors() + 16 * warp + lane / 4;
+    float* const to = factors() + 64 * norms + 16 * warp + lane / 4;
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       const bool inside = a.activations.l2_norm && int(16 * warp + lane / 4 + 8 * part) < chunk.rows;
-      const float norm = inside ? rsqrtf(squares[part] + 1e-6f) : 1.0f;
-      to[64 * norms + 8 * part] = norm;
-      to[64 * row + 8 * part] *= norm;
+      to[8 * part] = inside ? rsqrtf(squares[part] + 1e-6f) : 1.0f;
     }
   }
-  /// From Q and K for the first head of a group: P, the norms, L.
-  __device__ void take_tiles(unsigned warp, unsigned lane) const {
-    float kk[32];
+  /// The gates of a head under the products K K^T, which are started here and stay under way.
+  __device__ float start_keys(float (&kk)[32], int head, const RawGates& gates, bool& shrinks,
+                              unsigned warp) const {
+    clear(kk);
+    hold(kk);
+    products_begin();
+    multiply_keys(kk);
+    products_commit();
+    return warp < 2 ? sum_gates(a, chunk, head, gates, factors(), total(), shrinks) : 0.0f;
+  }
+  /// L from them, and the rest of the factors.
+  __device__ void take_keys(const float (&kk)[32], float sum, bool shrinks, float* forgetting, unsigned warp,
+                            unsigned lane) const {
+    __syncthreads();  // betas and the norms of keys; L takes the place of Q
+    if (warp < 2) write_factors(a, chunk, sum, shrinks, factors(), total(), forgetting);
+    write_triangle(triangle(), kk, factors(), warp, lane);
+  }
+  /// From Q, K and the gates for the first head of a group: P, the norms, the factors, L.
+  __device__ void take_tiles(int head, const RawGates& gates, float* forgetting, unsigned warp,
+                             unsigned lane) const {
+    float kk[32], sum;
+    bool shrinks = false;
     {
+      sum = start_keys(kk, head, gates, shrinks, warp);
       std::uint32_t q[steps][4];
       float qk[32], squares[2];
       read_queries(q, squares, warp, lane);
-      write_norms(factor_query_norm, factor_query, squares, warp, lane);
+      write_norms(factor_query_norm, squares, warp, lane);
       __syncwarp();  // this warp's rows
-      clear(kk), clear(qk);
-      hold(kk), hold(qk);
+      clear(qk);
+      hold(qk);
       products_begin();
-      multiply_keys(kk);
       multiply<E, Tile::by_rows>(qk, q, at(L::k), true);
       products_commit();
       products_wait<0>();
@@ -280,23 +296,18 @@ struct Block {
     }
     float squares[2];
     take_diagonal(squares, kk, warp, lane);
-    write_norms(factor_key_norm, factor_erase, squares, warp, lane);
-    __syncthreads();  // the norms of keys; L takes the place of Q
-    write_triangle(triangle(), kk, factors(), warp, lane);
+    write_norms(factor_key_norm, squares, warp, lane);
+    take_keys(kk, sum, shrinks, forgetting, warp, lane);
   }
-  /// The same for another head: the gates, and L.
+  /// The same for another head: the gates, and L. K K^T is made again: cheaper than registers that hold it.
   __device__ void take_head(int head, const RawGates& gates, float* forgetting, unsigned warp,
                             unsigned lane) const {
-    write_gates(a, chunk, head, gates, factors(), total(), forgetting);
-    if (threadIdx.x < 64) {
-      float* const to = factors() + threadIdx.x;
-      to[64 * factor_erase] *= to[64 * factor_key_norm];
-      to[64 * factor_query] *= to[64 * factor_query_norm];
-    }
-    float kk[32];  // again for every head of the group: cheaper than registers that hold it
-    clear(kk);
-    add_all(kk, [&] { multiply_keys(kk); });
-    write_triangle(triangle(), kk, factors(), warp, lane);
+    float kk[32];
+    bool shrinks = false;
+    const float sum = start_keys(kk, head, gates, shrinks, warp);
+    products_wait<0>();
+    hold(kk);
+    take_keys(kk, sum, shrinks, forgetting, warp, lane);
   }
   /// A to its two tiles, rows times the norms of the keys; without those to device memory, for the backward pass.
   __device__ void take_inverse(std::int64_t chunk_head) const {
@@ -392,7 +403,9 @@ struct Block {
   }
 };
 
-template <class E, int padded_k>
+/// `grouped`: key heads may have several value heads. Most often they have one, and what a loop over heads keeps would take
+/// registers from products.
+template <class E, int padded_k, bool grouped>
 __global__ void __launch_bounds__(threads, blocks_together)
     gdn_prepare(const GdnPrepare a, const __grid_constant__ TileMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -402,17 +415,16 @@ __global__ void __launch_bounds__(threads, blocks_together)
   const Block<E, padded_k> block{a, maps, memory, task.chunk};
   load_tiles<padded_k>(a, maps, task.chunk, task.head, block.at(0), block.barrier());
 
-  const int group = a.group;
-  int head = task.head * group;
+  int head = grouped ? task.head * a.group : task.head;
   std::int64_t chunk_head = task.slot * a.value_heads + head;
   RawGates gates = read_gates<E>(a, task.chunk, head);
-  write_gates(a, task.chunk, head, gates, block.factors(), block.total(), a.forgetting + chunk_head);
   if (threadIdx.x < 64) prefetch_later_gates<E>(a);
+  __syncthreads();  // the barrier of the copies is set up
   wait_tiles(a, task.chunk, block.barrier());
   dependency_launch();
 
-  block.take_tiles(warp, lane);
-  for (int left = group - 1;; --left) {
+  block.take_tiles(head, gates, a.forgetting + chunk_head, warp, lane);
+  for (int left = grouped ? a.group - 1 : 0;; --left) {
     if (left > 0) gates = read_gates<E>(a, task.chunk, head + 1);
     block.take_inverse(chunk_head);
     block.make_results(chunk_head, warp, lane);
@@ -427,8 +439,9 @@ __global__ void __launch_bounds__(threads, blocks_together)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream) {
-  return launch(gdn_prepare<E, padded_k>, arguments.chunks.grid(arguments.key_heads), threads,
-                Layout<padded_k>::bytes, Start::after_previous, stream, arguments, maps);
+  const auto kernel = arguments.group == 1 ? gdn_prepare<E, padded_k, false> : gdn_prepare<E, padded_k, true>;
+  return launch(kernel, arguments.chunks.grid(arguments.key_heads), threads, Layout<padded_k>::bytes,
+                Start::after_previous, stream, arguments, maps);
 }
 
 template cudaError_t launch_gdn_prepare<Bf16, 64>(const GdnPrepare&, const TileMaps&, cudaStream_t);

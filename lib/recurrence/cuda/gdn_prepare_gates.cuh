@@ -3,8 +3,7 @@
 
 #include "recurrence/cuda/gdn_prepare.cuh"
 
-/// The gates of a chunk and value head, from the users' tensors to the rows of factors. All of it happens while the tiles
-/// of q and k are on their way.
+/// The gates of a chunk and value head, from the users' tensors to the rows of factors, while products are under way.
 namespace deltaport::recurrence::cuda {
 
 /// What the gates of one token and value head are made of; zero beyond the chunk.
@@ -37,10 +36,10 @@ __device__ RawGates read_gates(const GdnPrepare& a, const Chunk& chunk, int head
   }
   return gates;
 }
-/// Thread t has row t, if there is one; writes beta and the sum of the gates, and what norms are multiplied to. Two
-/// barriers inside.
-__device__ __forceinline__ void write_gates(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
-                                            float* factors, float* total, float* forgetting) {
+/// Thread t has row t, if there is one: writes beta, and what the later rows of the chunk want of warp 0 to `total`. Returns
+/// the sum of the gates over the rows of the warp up to its own. `shrinks`: no beta of the warp enlarges the state.
+__device__ __forceinline__ float sum_gates(const GdnPrepare& a, const Chunk& chunk, int head, RawGates gates,
+                                           float* factors, float* total, bool& shrinks) {
   const int t = threadIdx.x;
   float log2_decay = 0.0f, beta = 0.0f;
   if (t < chunk.rows) {
@@ -54,18 +53,24 @@ __device__ __forceinline__ void write_gates(const GdnPrepare& a, const Chunk& ch
     log2_decay = (natural < lowest_log_decay ? lowest_log_decay : natural) * log2_e;
     beta = beta_of(a.activations.beta, gates.beta);
   }
-  const bool shrinks = __all_sync(0xffffffffu, beta >= 0.0f && beta <= 2.0f);
-  if (t == 0) total[1] = shrinks ? 1.0f : 0.0f;
-  const float sum = sum_inclusive_64(log2_decay, total, t);
+  shrinks = __all_sync(0xffffffffu, beta >= 0.0f && beta <= 2.0f);
+  const float sum = sum_inclusive_warp(log2_decay, t % 32);
+  factors[factor_beta * 64 + t] = beta;
+  if (t == 31) total[0] = sum, total[1] = shrinks ? 1.0f : 0.0f;
+  return sum;
+}
+/// The other rows of factors, once betas, norms and `total` are there for all threads to see. By threads 0 to 63.
+__device__ __forceinline__ void write_factors(const GdnPrepare& a, const Chunk& chunk, float sum,
+                                              bool shrinks, float* factors, const float* total,
+                                              float* forgetting) {
+  const int t = threadIdx.x;
+  if (t >= 32) sum += total[0];
   if (t == 63) *forgetting = a.activations.l2_norm && shrinks && total[1] != 0.0f ? sum : 0.0f;
   const float decay = exp2_fast(sum);
-  if (t < 64) {
-    factors[factor_beta * 64 + t] = beta;
-    factors[factor_decay * 64 + t] = sum;
-    factors[factor_erase * 64 + t] = beta * decay;
-    factors[factor_query * 64 + t] = t < chunk.rows ? a.activations.scale * decay : 0.0f;
-  }
-  __syncthreads();
+  float* const to = factors + t;
+  to[64 * factor_decay] = sum;
+  to[64 * factor_erase] = to[64 * factor_beta] * decay * to[64 * factor_key_norm];
+  to[64 * factor_query] = t < chunk.rows ? a.activations.scale * decay * to[64 * factor_query_norm] : 0.0f;
 }
 
 }  // namespace deltaport::recurrence::cuda
