@@ -38,14 +38,13 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   p.states = workspace.take<char>(states * wide);
   p.d_states = workspace.take<char>(states * wide);
   p.d_y = workspace.take<char>(2 * sizes.batch * sizes.tokens * sizes.value_heads * sizes.value_dim);
-  p.between.d_query = workspace.take<char>(images * wide);
-  p.between.d_erase = workspace.take<char>(images * wide);
-  p.between.d_restored = workspace.take<char>(images * wide);
-  p.between.scores = workspace.take<char>(images * 2 * panel_bytes);
+  // A block of the first gradient kernel is the last reader of its own images, and leaves as much in their place.
+  p.between.d_query = p.query, p.between.d_erase = p.erase, p.between.d_restored = p.x;
+  p.between.scores = p.inverse;
   p.between.undo = workspace.take<float>(images);
   p.between.d_gamma = workspace.take<float>(images * padded_k);
-  const bool shared = a.forward.gate_heads == sizes.key_heads;
-  p.sums = workspace.take<float>(shared ? 0 : chunks.slots() * sizes.key_heads * 2 * chunk_rows * padded_k);
+  // At least two value heads to a key head then: the states and their gradients, which nobody reads any more, suffice.
+  p.sums = a.forward.gate_heads == sizes.key_heads ? nullptr : static_cast<float*>(p.states);
   p.rate_partials =
       workspace.take<float>(a.d_a_log == nullptr ? 0 : images * gdn2_channel_blocks(sizes.key_dim));
   p.bias_partials = workspace.take<float>(a.d_dt_bias == nullptr ? 0 : images * sizes.key_dim);
