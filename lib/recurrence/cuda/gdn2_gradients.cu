@@ -337,6 +337,7 @@ __global__ void __launch_bounds__(threads, 1)
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
   const Block<E, padded_k> block{a, maps, memory, task.chunk, task.slot, task.head, tiles, members};
   dependency_wait();
+  dependency_launch();  // the second kernel's first blocks load what they do not get from here
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
     if (elected()) {
