@@ -117,11 +117,11 @@ struct Passes {
     gradients.scale = f.activations.scale;
     gradients.gate_heads = f.gate_heads, gradients.value_heads = f.sizes.value_heads;
     gradients.key_dim = f.sizes.key_dim, gradients.value_dim = f.sizes.value_dim;
-    gradients.v = f.v, gradients.w = f.w, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
+    gradients.v = f.v, gradients.w = f.w, gradients.d_o = a.d_o;
     gradients.states = p.states, gradients.d_states = p.d_states;
     gradients.erase = p.erase, gradients.x = p.x, gradients.r = p.r, gradients.inverse = p.inverse;
     gradients.norms = p.norms, gradients.dv = a.dv, gradients.dw = a.dw, gradients.between = p.between;
-    return launch_gdn2_gradients<E, padded_k>(gradients, Gdn2GradientMaps{v, w, d_o, d_y}, stream);
+    return launch_gdn2_gradients<E, padded_k>(gradients, Gdn2GradientMaps{v, w, d_o}, stream);
   }
   cudaError_t channels() const {
     Gdn2Channels channels;

@@ -90,7 +90,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  // ---- first group: dQ~, the sums of S dS', dP -------------------------------------------------------------
+  // ---- first group: dQ~, dY, the sums of S dS', dP ---------------------------------------------------------
 
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
@@ -102,6 +102,7 @@ struct Block : BlockBase<E, padded_k> {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
         wait_d_states(turn);
+        make_d_y(turn, warp);
         add_states(states, turn.number);
       });
       write_fragments(a.between.d_query, d_q, 1.0f, warp);
@@ -115,6 +116,27 @@ struct Block : BlockBase<E, padded_k> {
         [&](int j, int part, int column) { d_p[j] = column <= row + 8 * part ? a.scale * d_p[j] : 0.0f; });
     scale_by_lengths(d_p, 0, row);
     write_scores(d_p, 0, warp);
+  }
+  /// dY = R^T dO + X dS', rounded, to its tile.
+  __device__ void make_d_y(Turn turn, int warp) const {
+    const int i = turn.number;
+    float d_y[32];
+    wait(loaded_products, 0);
+    add_all(d_y, [&] {
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_y, at(L::r), value_tile(i, L::d_o), false);
+      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d_y, at(L::x), value_tile(i, L::d_s), true);
+    });
+    store_rows<E>(value_tile(i, L::d_y), d_y, warp);
+    fence_async_proxy();
+    if (i % 2 == 0) {
+      named_arrive<sync_d_y, 2 * group_threads>();
+    } else {
+      named_arrive<sync_d_y_odd, 2 * group_threads>();
+    }
+    if (i + 2 < turns()) {  // of the last two turns by the third group
+      named_barrier<sync_first, group_threads>();
+      write_value_gradients(turn);
+    }
   }
   /// Adds S dS' of eight channels and every so many value columns. Not by tensor cores: products of single warps would
   /// wait there for those of the other groups.
@@ -169,7 +191,6 @@ struct Block : BlockBase<E, padded_k> {
     clear(d_k), clear(d_x);
     for_values([&](Turn turn) {
       const int i = turn.number;
-      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
       wait_d_states(turn);
       if (i % 2 == 0) {
         named_barrier<sync_y, 2 * group_threads>();
@@ -177,6 +198,12 @@ struct Block : BlockBase<E, padded_k> {
         named_barrier<sync_y_odd, 2 * group_threads>();
       }
       add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(i), value_tile(i, L::d_s));
+      if (i % 2 == 0) {
+        named_barrier<sync_d_y, 2 * group_threads>();
+      } else {
+        named_barrier<sync_d_y_odd, 2 * group_threads>();
+      }
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
     });
     // The third group is done with K~: it has made its last Y.
     store_rows<E>(at(L::d_x), d_x, warp);
@@ -214,13 +241,12 @@ struct Block : BlockBase<E, padded_k> {
       }
       named_barrier<sync_third, group_threads>();
       add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(i, L::d_o), y_tile(i));
-      if (i + 2 < turns()) write_value_gradients(turn);
     });
     for_entries([&](int j, int part, int column) { d_r[j] = column <= row + 8 * part ? d_r[j] : 0.0f; });
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
     named_arrive<sync_d_r, 2 * group_threads>();
-    wait(loaded_rest, 0);
+    wait(loaded_products, 0), wait(loaded_rest, 0);
     named_barrier<sync_third, group_threads>();
 
     std::uint32_t upper[4][4], rest[4][4];
@@ -239,7 +265,8 @@ struct Block : BlockBase<E, padded_k> {
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
     write_scores(d_l, 1, warp);
-    // Nobody waits for these, and the tiles of the last two turns stay.
+    // Nobody waits for these, and the tiles of the last two turns stay; dY is there, or the first group would not have
+    // come to the barrier in write_scores.
 #pragma unroll 1
     for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
       if (turn.number + 2 >= turns()) write_value_gradients(turn);
