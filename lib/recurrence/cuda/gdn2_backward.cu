@@ -13,7 +13,7 @@ namespace {
 /// All parts of the backward workspace.
 struct Parts {
   Chunk* table;
-  void *erase, *query, *x, *r, *inverse, *states, *d_states, *d_y;
+  void *erase, *query, *x, *r, *inverse, *states, *d_states;
   float *gamma, *forgetting, *norms, *sums, *rate_partials, *bias_partials;
   Gdn2Between between;
   std::size_t bytes;
@@ -37,15 +37,13 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   p.norms = workspace.take<float>(images * 2 * chunk_rows);
   p.states = workspace.take<char>(states * wide);
   p.d_states = workspace.take<char>(states * wide);
-  p.d_y = workspace.take<char>(2 * sizes.batch * sizes.tokens * sizes.value_heads * sizes.value_dim);
-  p.between.d_query = workspace.take<char>(images * wide);
-  p.between.d_erase = workspace.take<char>(images * wide);
-  p.between.d_restored = workspace.take<char>(images * wide);
-  p.between.scores = workspace.take<char>(images * 2 * panel_bytes);
+  // A block of the first gradient kernel is the last reader of its own images, and leaves as much in their place.
+  p.between.d_query = p.query, p.between.d_erase = p.erase, p.between.d_restored = p.x;
+  p.between.scores = p.inverse;
   p.between.undo = workspace.take<float>(images);
   p.between.d_gamma = workspace.take<float>(images * padded_k);
-  const bool shared = a.forward.gate_heads == sizes.key_heads;
-  p.sums = workspace.take<float>(shared ? 0 : chunks.slots() * sizes.key_heads * 2 * chunk_rows * padded_k);
+  // At least two value heads to a key head then: the states and their gradients, which nobody reads any more, suffice.
+  p.sums = a.forward.gate_heads == sizes.key_heads ? nullptr : static_cast<float*>(p.states);
   p.rate_partials =
       workspace.take<float>(a.d_a_log == nullptr ? 0 : images * gdn2_channel_blocks(sizes.key_dim));
   p.bias_partials = workspace.take<float>(a.d_dt_bias == nullptr ? 0 : images * sizes.key_dim);
@@ -64,7 +62,7 @@ struct Passes {
   const Parts& p;
   cudaStream_t stream;
   Gdn2PrepareMaps prepare_maps;
-  CUtensorMap v, w, d_o, d_y;
+  CUtensorMap v, w, d_o;
   Gdn2Prepare prepare;
   Segments segments;
   bool use_maps = false;
@@ -80,8 +78,7 @@ struct Passes {
                describe(prepare_maps.b, f.b, f.gate_heads, sizes.key_dim) &&
                describe(v, f.v, sizes.value_heads, sizes.value_dim) &&
                describe(w, f.w, sizes.value_heads, sizes.value_dim) &&
-               describe(d_o, a.d_o, sizes.value_heads, sizes.value_dim) &&
-               describe(d_y, p.d_y, sizes.value_heads, sizes.value_dim);
+               describe(d_o, a.d_o, sizes.value_heads, sizes.value_dim);
     prepare.chunks = chunks, prepare.activations = f.activations, prepare.use_maps = use_maps;
     prepare.key_heads = sizes.key_heads, prepare.gate_heads = f.gate_heads, prepare.key_dim = sizes.key_dim;
     prepare.q = f.q, prepare.k = f.k, prepare.b = f.b, prepare.g = f.g, prepare.raw_gate = f.raw_gate;
@@ -108,8 +105,8 @@ struct Passes {
     reverse.key_dim = f.sizes.key_dim, reverse.value_dim = f.sizes.value_dim;
     reverse.d_o = a.d_o, reverse.erase = p.erase, reverse.query = p.query, reverse.x = p.x, reverse.r = p.r;
     reverse.gamma = p.gamma, reverse.d_final_state = a.d_final_state;
-    reverse.d_y = p.d_y, reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
-    return launch_gdn2_reverse<E, padded_k>(reverse, Gdn2ReverseMaps{d_o, d_y}, stream);
+    reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
+    return launch_gdn2_reverse<E, padded_k>(reverse, Gdn2ReverseMaps{d_o}, stream);
   }
   cudaError_t gradients() const {
     Gdn2Gradients gradients;
@@ -118,11 +115,11 @@ struct Passes {
     gradients.scale = f.activations.scale;
     gradients.gate_heads = f.gate_heads, gradients.value_heads = f.sizes.value_heads;
     gradients.key_dim = f.sizes.key_dim, gradients.value_dim = f.sizes.value_dim;
-    gradients.v = f.v, gradients.w = f.w, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
+    gradients.v = f.v, gradients.w = f.w, gradients.d_o = a.d_o;
     gradients.states = p.states, gradients.d_states = p.d_states;
     gradients.erase = p.erase, gradients.x = p.x, gradients.r = p.r, gradients.inverse = p.inverse;
     gradients.norms = p.norms, gradients.dv = a.dv, gradients.dw = a.dw, gradients.between = p.between;
-    return launch_gdn2_gradients<E, padded_k>(gradients, Gdn2GradientMaps{v, w, d_o, d_y}, stream);
+    return launch_gdn2_gradients<E, padded_k>(gradients, Gdn2GradientMaps{v, w, d_o}, stream);
   }
   cudaError_t channels() const {
     Gdn2Channels channels;

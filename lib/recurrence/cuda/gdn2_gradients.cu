@@ -18,8 +18,10 @@ struct Block : BlockBase<E, padded_k> {
   using Base = BlockBase<E, padded_k>;
   using L = Layout<padded_k>;
   using Base::a;
+  using Base::after;
   using Base::at;
   using Base::chunk;
+  using Base::first_turn;
   using Base::for_values;
   using Base::image;
   using Base::load_first;
@@ -30,6 +32,7 @@ struct Block : BlockBase<E, padded_k> {
   using Base::slot;
   using Base::steps;
   using Base::tiles;
+  using Base::turns;
   using Base::value_tile;
   using Base::wait;
   using Base::wait_d_states;
@@ -87,7 +90,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  // ---- first group: dQ~, dv, dw, the sums of S dS', dP -----------------------------------------------------
+  // ---- first group: dQ~, dY, the sums of S dS', dP ---------------------------------------------------------
 
   __device__ void queries() const {
     const int warp = threadIdx.x / 32, row = own_row(warp);
@@ -98,8 +101,8 @@ struct Block : BlockBase<E, padded_k> {
       this->template for_values<true>([&](Turn turn) {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
-        write_value_gradients(turn);
         wait_d_states(turn);
+        make_d_y(turn, warp);
         add_states(states, turn.number);
       });
       write_fragments(a.between.d_query, d_q, 1.0f, warp);
@@ -114,53 +117,25 @@ struct Block : BlockBase<E, padded_k> {
     scale_by_lengths(d_p, 0, row);
     write_scores(d_p, 0, warp);
   }
-  /// dv = dY o w, dw = dY o v, by units of eight columns.
-  __device__ void write_value_gradients(Turn turn) const {
-    const unsigned first = threadIdx.x / 8, c = threadIdx.x % 8 * 8;  // rows first, first + 16, ...
-    const int column = 64 * turn.tile + static_cast<int>(c);
-    if (column >= a.value_dim) return;
-    constexpr int rows = group_threads / 8;
-    const std::uint32_t place = value_tile(turn.number, 0) + unit_offset(first, c);
-    const TensorTiles tile{nullptr, a.value_heads, a.value_dim};
-    const std::int64_t offset = tile.offset(chunk.row + first, turn.head, column);
-    char *dv = static_cast<char*>(a.dv) + offset, *dw = static_cast<char*>(a.dw) + offset;
-    const std::int64_t step = rows * tile.row_bytes();
-    constexpr int together = 4;
-#pragma unroll 1
-    for (int i = 0; i < chunk_rows / rows; i += together) {
-      uint4 v[together], w[together], d_y[together];
-#pragma unroll
-      for (int k = 0; k < together; ++k) {
-        const std::uint32_t from = place + (i + k) * rows * 128;
-        v[k] = load_shared16(from + L::v), w[k] = load_shared16(from + L::w);
-        d_y[k] = load_shared16(from + L::d_y);
-      }
-#pragma unroll
-      for (int k = 0; k < together; ++k) {
-        if (a.write_sigmoid) {
-          through_sigmoid(v[k], w[k], d_y[k]);
-        } else {
-          w[k] = multiply_units<E>(d_y[k], w[k]), v[k] = multiply_units<E>(d_y[k], v[k]);
-        }
-        if (static_cast<int>(first) + (i + k) * rows < chunk.rows) {
-          *reinterpret_cast<uint4*>(dv) = w[k];
-          *reinterpret_cast<uint4*>(dw) = v[k];
-        }
-        dv += step, dw += step;
-      }
+  /// dY = R^T dO + X dS', rounded, to its tile.
+  __device__ void make_d_y(Turn turn, int warp) const {
+    const int i = turn.number;
+    float d_y[32];
+    wait(loaded_products, 0);
+    add_all(d_y, [&] {
+      multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_y, at(L::r), value_tile(i, L::d_o), false);
+      multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d_y, at(L::x), value_tile(i, L::d_s), true);
+    });
+    store_rows<E>(value_tile(i, L::d_y), d_y, warp);
+    fence_async_proxy();
+    if (i % 2 == 0) {
+      named_arrive<sync_d_y, 2 * group_threads>();
+    } else {
+      named_arrive<sync_d_y_odd, 2 * group_threads>();
     }
-  }
-  /// dY o sigmoid(w) to `w`, dY o v sigmoid'(w) to `v`.
-  __device__ static void through_sigmoid(uint4& v, uint4& w, const uint4& d_y) {
-    std::uint32_t *const values = &v.x, *const gates = &w.x;
-    const std::uint32_t* const gradients = &d_y.x;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float2 gate = unpack<E>(gates[i]), value = unpack<E>(values[i]);
-      gate = make_float2(sigmoid_fast(gate.x), sigmoid_fast(gate.y));
-      value = make_float2(value.x * gate.x * (1.0f - gate.x), value.y * gate.y * (1.0f - gate.y));
-      const float2 gradient = unpack<E>(gradients[i]), first = gradient * gate, second = gradient * value;
-      gates[i] = pack<E>(first.x, first.y), values[i] = pack<E>(second.x, second.y);
+    if (i + 2 < turns()) {  // of the last two turns by the third group
+      named_barrier<sync_first, group_threads>();
+      write_value_gradients(turn);
     }
   }
   /// Adds S dS' of eight channels and every so many value columns. Not by tensor cores: products of single warps would
@@ -216,7 +191,6 @@ struct Block : BlockBase<E, padded_k> {
     clear(d_k), clear(d_x);
     for_values([&](Turn turn) {
       const int i = turn.number;
-      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
       wait_d_states(turn);
       if (i % 2 == 0) {
         named_barrier<sync_y, 2 * group_threads>();
@@ -224,6 +198,12 @@ struct Block : BlockBase<E, padded_k> {
         named_barrier<sync_y_odd, 2 * group_threads>();
       }
       add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(i), value_tile(i, L::d_s));
+      if (i % 2 == 0) {
+        named_barrier<sync_d_y, 2 * group_threads>();
+      } else {
+        named_barrier<sync_d_y_odd, 2 * group_threads>();
+      }
+      add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
     });
     // The third group is done with K~: it has made its last Y.
     store_rows<E>(at(L::d_x), d_x, warp);
@@ -242,7 +222,7 @@ struct Block : BlockBase<E, padded_k> {
     write_fragments(a.between.d_restored, d_x, 1.0f, warp);
   }
 
-  // ---- third group: Y, dR, dL ------------------------------------------------------------------------------
+  // ---- third group: Y, dR, dL, dv, dw ----------------------------------------------------------------------
 
   __device__ void scores() const {
     const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
@@ -266,7 +246,7 @@ struct Block : BlockBase<E, padded_k> {
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
     named_arrive<sync_d_r, 2 * group_threads>();
-    wait(loaded_rest, 0);
+    wait(loaded_products, 0), wait(loaded_rest, 0);
     named_barrier<sync_third, group_threads>();
 
     std::uint32_t upper[4][4], rest[4][4];
@@ -285,6 +265,12 @@ struct Block : BlockBase<E, padded_k> {
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
     write_scores(d_l, 1, warp);
+    // Nobody waits for these, and the tiles of the last two turns stay; dY is there, or the first group would not have
+    // come to the barrier in write_scores.
+#pragma unroll 1
+    for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
+      if (turn.number + 2 >= turns()) write_value_gradients(turn);
+    }
   }
   /// Y = w o V - K~ S, rounded, to its tile.
   __device__ void make_y(int turn, int warp) const {
@@ -317,6 +303,56 @@ struct Block : BlockBase<E, padded_k> {
     for (int j = 0; j < 32; ++j) values[j] -= y[j];
     store_rows<E>(y_tile(turn), values, warp);
   }
+  /// dv = dY o w, dw = dY o v, by units of eight columns.
+  __device__ void write_value_gradients(Turn turn) const {
+    const unsigned first = threadIdx.x % group_threads / 8,
+                   c = threadIdx.x % 8 * 8;  // rows first, first + 16, ...
+    const int column = 64 * turn.tile + static_cast<int>(c);
+    if (column >= a.value_dim) return;
+    constexpr int rows = group_threads / 8;
+    const std::uint32_t place = value_tile(turn.number, 0) + unit_offset(first, c);
+    const TensorTiles tile{nullptr, a.value_heads, a.value_dim};
+    const std::int64_t offset = tile.offset(chunk.row + first, turn.head, column);
+    char *dv = static_cast<char*>(a.dv) + offset, *dw = static_cast<char*>(a.dw) + offset;
+    const std::int64_t step = rows * tile.row_bytes();
+    constexpr int together = 4;
+#pragma unroll 1
+    for (int i = 0; i < chunk_rows / rows; i += together) {
+      uint4 v[together], w[together], d_y[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        const std::uint32_t from = place + (i + k) * rows * 128;
+        v[k] = load_shared16(from + L::v), w[k] = load_shared16(from + L::w);
+        d_y[k] = load_shared16(from + L::d_y);
+      }
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        if (a.write_sigmoid) {
+          through_sigmoid(v[k], w[k], d_y[k]);
+        } else {
+          w[k] = multiply_units<E>(d_y[k], w[k]), v[k] = multiply_units<E>(d_y[k], v[k]);
+        }
+        if (static_cast<int>(first) + (i + k) * rows < chunk.rows) {
+          *reinterpret_cast<uint4*>(dv) = w[k];
+          *reinterpret_cast<uint4*>(dw) = v[k];
+        }
+        dv += step, dw += step;
+      }
+    }
+  }
+  /// dY o sigmoid(w) to `w`, dY o v sigmoid'(w) to `v`.
+  __device__ static void through_sigmoid(uint4& v, uint4& w, const uint4& d_y) {
+    std::uint32_t *const values = &v.x, *const gates = &w.x;
+    const std::uint32_t* const gradients = &d_y.x;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float2 gate = unpack<E>(gates[i]), value = unpack<E>(values[i]);
+      gate = make_float2(sigmoid_fast(gate.x), sigmoid_fast(gate.y));
+      value = make_float2(value.x * gate.x * (1.0f - gate.x), value.y * gate.y * (1.0f - gate.y));
+      const float2 gradient = unpack<E>(gradients[i]), first = gradient * gate, second = gradient * value;
+      gates[i] = pack<E>(first.x, first.y), values[i] = pack<E>(second.x, second.y);
+    }
+  }
   template <class Body>
   __device__ static void for_each_pair(Body body) {
 #pragma unroll
@@ -337,6 +373,7 @@ __global__ void __launch_bounds__(threads, 1)
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
   const Block<E, padded_k> block{a, maps, memory, task.chunk, task.slot, task.head, tiles, members};
   dependency_wait();
+  dependency_launch();  // the second kernel's first blocks load what they do not get from here
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
     if (elected()) {

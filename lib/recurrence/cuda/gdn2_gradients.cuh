@@ -4,11 +4,11 @@
 #include "recurrence/cuda/gdn2_prepare.cuh"
 
 /// The part of GDN2's backward pass that is parallel over chunks. From the states before each chunk (S), the gradients
-/// of the states after it (dS'), dO and dY, every gradient of the chunk's rows, in two kernels. Notation of
+/// of the states after it (dS') and dO, every gradient of the chunk's rows, in two kernels. Notation of
 /// gdn2_prepare.cuh; S is K x V.
 ///
 /// The first works on rows and values, and leaves what does not depend on single channels' decays:
-///   Y = w o V - K~ S;  dV = dY o w;  dw = dY o V
+///   Y = w o V - K~ S;  dY = R^T dO + X dS';  dV = dY o w;  dw = dY o V
 ///   dQ~ = dO S^T;  dK~ = -dY S^T;  dX = Y dS'^T;  dK^ = A dX;  dR = tril(dO Y^T)
 ///   dP = scale tril(dR A^T);  dL = -stril((R^T dR + X dX^T) A^T)
 /// summed over the value heads that share the gates. The last line is -stril(A^T dA A^T) with dA = P^T scale dR +
@@ -31,7 +31,7 @@ struct Gdn2Between {
 /// Fragments: of 16 rows and 16 columns, as load_a gives them, 16 bytes a lane: [row / 16][column / 16][lane].
 
 struct Gdn2GradientMaps {
-  CUtensorMap v, w, d_o, d_y;
+  CUtensorMap v, w, d_o;
 };
 
 /// Arguments of the first kernel.
@@ -42,8 +42,8 @@ struct Gdn2Gradients {
   bool l2_norm = false;
   float scale = 1.0f;
   int gate_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
-  const void *v = nullptr, *w = nullptr, *d_o = nullptr, *d_y = nullptr;  ///< [rows, HV, V]
-  const void *states = nullptr, *d_states = nullptr;                      ///< [slots, HV, V tiles] images
+  const void *v = nullptr, *w = nullptr, *d_o = nullptr;  ///< [rows, HV, V]
+  const void *states = nullptr, *d_states = nullptr;      ///< [slots, HV, V tiles] images
   const void *erase = nullptr, *x = nullptr, *r = nullptr, *inverse = nullptr;  ///< images, see Gdn2Prepare
   const float* norms = nullptr;
   void *dv = nullptr, *dw = nullptr;  ///< [rows, HV, V]

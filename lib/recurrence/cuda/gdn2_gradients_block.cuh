@@ -20,15 +20,18 @@ enum Sync : int {
   sync_second,
   sync_d_r,
   sync_d_x,
-  sync_maxima
+  sync_maxima,
+  sync_d_y,
+  sync_d_y_odd
 };
 
-/// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; A, R and X.
+/// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; R and X; A.
 enum Loaded : int {
   loaded_erase,
   loaded_values,
   loaded_d_states = loaded_values + 2,
-  loaded_rest = loaded_d_states + 2,
+  loaded_products = loaded_d_states + 2,
+  loaded_rest,
   barrier_count
 };
 
@@ -98,22 +101,25 @@ struct BlockBase {
     barrier_arrive_expect(barrier(loaded_erase), L::wide);
     copy_bulk(at(L::erase), image_at<L::wide>(a.erase, image()), L::wide, barrier(loaded_erase));
   }
+  __device__ void start_products() const {
+    std::uint64_t* const full = barrier(loaded_products);
+    barrier_arrive_expect(full, L::wide + panel_bytes);
+    copy_bulk(at(L::r), image_at<panel_bytes>(a.r, image()), panel_bytes, full);
+    copy_bulk(at(L::x), image_at<L::wide>(a.x, image()), L::wide, full);
+  }
   __device__ void start_rest() const {
     std::uint64_t* const full = barrier(loaded_rest);
-    barrier_arrive_expect(full, L::wide + 3 * panel_bytes);
-    copy_bulk(at(L::r), image_at<panel_bytes>(a.r, image()), panel_bytes, full);
+    barrier_arrive_expect(full, 2 * panel_bytes);
     copy_bulk(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, image()), 2 * panel_bytes, full);
-    copy_bulk(at(L::x), image_at<L::wide>(a.x, image()), L::wide, full);
   }
   __device__ void start_values(Turn turn, bool tiles_too) const {
     const std::int64_t index = (slot * a.value_heads + turn.head) * tiles + turn.tile;
     std::uint64_t* const full = barrier(loaded_values + (turn.number & 1));
-    barrier_arrive_expect(full, L::wide + (tiles_too ? 4 * panel_bytes : 0));
+    barrier_arrive_expect(full, L::wide + (tiles_too ? 3 * panel_bytes : 0));
     const std::uint32_t to = value_tile(turn.number, 0);
     copy_bulk(to + L::s, image_at<L::wide>(a.states, index), L::wide, full);
     if (tiles_too) {
       const int column = 64 * turn.tile, row = static_cast<int>(chunk.row);
-      copy_tile_bulk(to + L::d_y, &maps.d_y, column, turn.head, row, full);
       copy_tile_bulk(to + L::d_o, &maps.d_o, column, turn.head, row, full);
       copy_tile_bulk(to + L::v, &maps.v, column, turn.head, row, full);
       copy_tile_bulk(to + L::w, &maps.w, column, turn.head, row, full);
@@ -125,6 +131,7 @@ struct BlockBase {
   __device__ void start_all(bool tiles_too) const {
     start_erase();
     start_values(first_turn(), tiles_too);
+    start_products();
     if (turns() > 1) start_values(after(first_turn()), tiles_too);
     start_rest();
   }
@@ -134,9 +141,10 @@ struct BlockBase {
     copy_image_async<L::wide, n>(at(L::erase), image_at<L::wide>(a.erase, image()), threadIdx.x);
     copies_arrive(barrier(loaded_erase));
     copy_image_async<panel_bytes, n>(at(L::r), image_at<panel_bytes>(a.r, image()), threadIdx.x);
+    copy_image_async<L::wide, n>(at(L::x), image_at<L::wide>(a.x, image()), threadIdx.x);
+    copies_arrive(barrier(loaded_products));
     copy_image_async<2 * panel_bytes, n>(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, image()),
                                          threadIdx.x);
-    copy_image_async<L::wide, n>(at(L::x), image_at<L::wide>(a.x, image()), threadIdx.x);
     copies_arrive(barrier(loaded_rest));
   }
 #endif
@@ -148,6 +156,7 @@ struct BlockBase {
     const int arrivals = group_threads, of_tiles = group_threads;
 #endif
     barrier_init(barrier(loaded_erase), arrivals), barrier_init(barrier(loaded_rest), arrivals);
+    barrier_init(barrier(loaded_products), arrivals);
     for (int i = 0; i < 2; ++i) {
       barrier_init(barrier(loaded_values + i), of_tiles);
       barrier_init(barrier(loaded_d_states + i), arrivals);
@@ -163,12 +172,8 @@ struct BlockBase {
     copies_arrive(barrier(loaded_d_states + (turn.number & 1)));
 #endif
 #pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      const TensorTiles tile{i == 0   ? a.v
-                             : i == 1 ? a.w
-                             : i == 2 ? a.d_o
-                                      : a.d_y,
-                             a.value_heads, a.value_dim};
+    for (int i = 0; i < 3; ++i) {
+      const TensorTiles tile{i == 0 ? a.v : i == 1 ? a.w : a.d_o, a.value_heads, a.value_dim};
       tile.load<64, group_threads>(to + i * panel_bytes, chunk.row, chunk.rows, turn.head, 64 * turn.tile,
                                    threadIdx.x);
     }

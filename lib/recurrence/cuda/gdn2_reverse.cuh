@@ -10,7 +10,7 @@
 namespace deltaport::recurrence::cuda {
 
 struct Gdn2ReverseMaps {
-  CUtensorMap d_o, d_y;
+  CUtensorMap d_o;
 };
 
 struct Gdn2Reverse {
@@ -22,7 +22,6 @@ struct Gdn2Reverse {
   const void *erase = nullptr, *query = nullptr, *x = nullptr, *r = nullptr;  ///< images, see Gdn2Prepare
   const float* gamma = nullptr;
   const float* d_final_state = nullptr;  ///< [N, HV, K, V] or null
-  void* d_y = nullptr;                   ///< [rows, HV, V]
   void* d_states = nullptr;              ///< [slots, HV, V tiles] images 64 (V) x K: dS^T after each chunk
   float* d_initial_state = nullptr;      ///< [N, HV, K, V] or null
 };
