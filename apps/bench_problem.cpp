@@ -173,7 +173,9 @@ void Bench<T>::backward() {
 template <class T>
 void Bench<T>::poison_forward() {
   poison(runtime_, gdn_forward_.o);
+  poison(runtime_, gdn_forward_.saved.prepared);
   poison(runtime_, gdn2_forward_.o);
+  poison(runtime_, gdn2_forward_.saved.prepared);
   gdn_forward_ = {};
   gdn2_forward_ = {};
 }

@@ -20,11 +20,14 @@ namespace deltaport::app {
 namespace {
 
 using recurrence::Implementation;
+using recurrence::Keep;
 
 struct BenchRecurrenceOptions {
   std::string kind = "all", dtype, clock = runs_on_host ? "wall" : "events", json, qk_norm,
               gates = "log-sigmoid";
   std::vector<std::string> implementations{"auto"}, shapes;
+  std::vector<std::string> keeps =
+      runs_on_host ? std::vector<std::string>{"inputs"} : std::vector<std::string>{"inputs", "preparation"};
   int repeat = runs_on_host ? 11 : 50;
 };
 
@@ -90,14 +93,20 @@ class Session {
     round_to<T>(fields);
     std::vector<BenchRow> rows;
     for (const std::string& name : options_.implementations)
-      for (Direction direction : {Direction::forward, Direction::backward})
-        rows.push_back({kind, direction, shape, std::string(name_of(dtype_of<T>)), name, {}, {}});
+      for (const std::string& keep : options_.keeps)
+        for (Direction direction : {Direction::forward, Direction::backward})
+          rows.push_back({kind, direction, shape, std::string(name_of(dtype_of<T>)), name,
+                          keep == "inputs" ? Keep::inputs : Keep::preparation});
     Bench<T> bench(runtime_, kind, shape, fields);
     for (BenchRow& row : rows) {  // warms up and shows at once what cannot be done
-      bench.forward(call_options(row.implementation));
+      bench.forward(call_options(row));
       row.implementation = recurrence::name_of(bench.implementation());  // what auto took
       if (row.direction == Direction::backward) bench.backward();
     }
+    if (options_.keeps.size() > 1)  // the others keep the same either way
+      std::erase_if(rows, [](const BenchRow& row) {
+        return row.keep == Keep::preparation && row.implementation != name_of(Implementation::cuda);
+      });
     for (int r = 0; r < options_.repeat; ++r)
       for (BenchRow& row : rows) time(bench, row);
     const auto expected = reference(kind, shape, fields);
@@ -109,6 +118,11 @@ class Session {
   }
 
  private:
+  recurrence::Options call_options(const BenchRow& row) const {
+    recurrence::Options options = call_options(row.implementation);
+    options.keep = row.keep;
+    return options;
+  }
   recurrence::Options call_options(const std::string& implementation) const {
     recurrence::Options options;
     options.implementation = implementation_of(implementation);
@@ -121,13 +135,12 @@ class Session {
     if (row.direction == Direction::forward) {
       bench.poison_forward();
     } else {
-      bench.forward(call_options(row.implementation));
+      bench.forward(call_options(row));
       bench.poison_backward();
     }
     const double ceiling = ceiling_flops();
     const double seconds = timer_.seconds(runtime_, [&] {
-      row.direction == Direction::forward ? bench.forward(call_options(row.implementation))
-                                          : bench.backward();
+      row.direction == Direction::forward ? bench.forward(call_options(row)) : bench.backward();
     });
     const double element = static_cast<double>(sizeof(T));
     const double flops = nominal_flops(row.direction, row.shape);
@@ -166,7 +179,7 @@ class Session {
   void check(Bench<T>& bench, BenchRow& row, const Expected& expected) {
     bench.poison_forward();
     bench.poison_backward();
-    bench.forward(call_options(row.implementation));
+    bench.forward(call_options(row));
     const bool forward = row.direction == Direction::forward;
     if (!forward) bench.backward();
     const Fields found = last_group(row.shape, forward ? bench.outputs() : bench.gradients());
@@ -267,6 +280,12 @@ void add_bench_recurrence(CLI::App& bench, Action& action) {
                                 : "events: of the compute stream, with a cold cache; or wall")
       ->check(CLI::IsMember(runs_on_host ? std::vector<std::string>{"wall", "cpu"}
                                          : std::vector<std::string>{"events", "wall"}))
+      ->capture_default_str();
+  command
+      ->add_option("--keep", options->keeps,
+                   "What forward keeps for backward, separated by commas: inputs, preparation (of cuda)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"inputs", "preparation"}))
       ->capture_default_str();
   command->add_option("--json", options->json, "Also write the figures to this file");
   command->footer(

@@ -72,9 +72,9 @@ std::string milliseconds(double value) {
 void print_on_device(const BenchRow& row) {
   const double middle = median(row.seconds);
   const Published peer = published(row);
-  std::printf("%-5s %-9s %-22s %-9s %-10s %9.4f %8.4f %9.1f %8.1f %8.4f %7.1f%% %8s %8s %9.1e%s\n",
+  std::printf("%-5s %-9s %-22s %-9s %-10s %-11s %9.4f %8.4f %9.1f %8.1f %8.4f %7.1f%% %8s %8s %9.1e%s\n",
               name_of(row.kind), name_of(row.direction), shape_text(row.shape).c_str(), row.dtype.c_str(),
-              row.implementation.c_str(), 1e3 * middle, 1e3 * least(row.seconds),
+              row.implementation.c_str(), name_of(row.keep), 1e3 * middle, 1e3 * least(row.seconds),
               1e-12 * nominal_flops(row.direction, row.shape) / middle, 1e-6 * row.least_bytes,
               1e3 * row.floor_seconds, 100 * median(row.shares), milliseconds(peer.fla).c_str(),
               milliseconds(peer.best).c_str(), row.largest_error, row.is_right ? "" : "  WRONG");
@@ -87,6 +87,9 @@ const char* name_of(Kind kind) {
 }
 const char* name_of(Direction direction) {
   return direction == Direction::forward ? "forward" : "backward";
+}
+const char* name_of(recurrence::Keep keep) {
+  return keep == recurrence::Keep::inputs ? "inputs" : "preparation";
 }
 
 std::vector<BenchCase> published_cases() {
@@ -125,11 +128,13 @@ void print_header() {
   } else {
     std::printf(
         "floor: the larger of MB at %.2f TB/s and the products at %.0f TFLOP/s (%s); FLA and peer: "
-        "published\n",
+        "published\n"
+        "keeps: what forward leaves for backward, which makes the preparation of the chunks again unless it "
+        "is kept\n",
         1e-12 * device_ceiling.bytes_per_second, 1e-12 * device_ceiling.flops, device_ceiling.name);
-    std::printf("%-5s %-9s %-22s %-9s %-10s %9s %8s %9s %8s %8s %8s %8s %8s %9s\n", "kind", "direction",
-                "BxT H/HV KxV", "dtype", "impl", "median ms", "best ms", "TFLOP/s", "MB", "floor", "of floor",
-                "FLA", "peer", "error");
+    std::printf("%-5s %-9s %-22s %-9s %-10s %-11s %9s %8s %9s %8s %8s %8s %8s %8s %9s\n", "kind", "direction",
+                "BxT H/HV KxV", "dtype", "impl", "keeps", "median ms", "best ms", "TFLOP/s", "MB", "floor",
+                "of floor", "FLA", "peer", "error");
   }
 }
 
@@ -155,6 +160,7 @@ void write_json(JsonFile& file, const std::vector<BenchRow>& rows, const std::st
          {"shape", {s.batch, s.tokens, s.key_heads, s.value_heads, s.key_dim, s.value_dim}},
          {"dtype", row.dtype},
          {"impl", row.implementation},
+         {"keeps", name_of(row.keep)},
          {"median_seconds", median(row.seconds)},
          {"best_seconds", least(row.seconds)},
          {"nominal_flops", nominal_flops(row.direction, s)},

@@ -13,6 +13,7 @@ namespace deltaport::app {
 enum class Direction { forward, backward };
 const char* name_of(Kind kind);
 const char* name_of(Direction direction);
+const char* name_of(recurrence::Keep keep);
 
 /// One line of the table.
 struct BenchRow {
@@ -20,6 +21,7 @@ struct BenchRow {
   Direction direction;
   CallShape shape;
   std::string dtype, implementation;
+  recurrence::Keep keep;                ///< what forward keeps for backward
   std::vector<double> seconds, shares;  ///< one per repetition; the share is of the ceiling beside it
   double largest_error = 0;
   bool is_right = true;

@@ -68,7 +68,8 @@ struct Arms {
 std::string immovable(OffloadScope scope, const RunConfig& config, bool mixers_captured) {
   if (scope == OffloadScope::mlp)
     return mixers_captured ? "graph.scope attention leaves it out of the captured graphs" : "";
-  if (scope == OffloadScope::gdn_core_attn && config.recompute.gdn_core_inputs == CoreInputsAgain::all)
+  if (scope == OffloadScope::gdn_core_attn && config.recompute.gdn_core_inputs == CoreInputsAgain::all &&
+      config.recompute.gdn_preparation)
     return "recompute.gdn_core_inputs = all leaves nothing of it";
   const bool wants_attention = scope == OffloadScope::attn_core;
   for (std::int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer)

@@ -89,14 +89,18 @@ class Rules {
           "saved there cannot be moved between their replays; use graph.scope layer or step, or take mlp "
           "away");
     });
-    rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs"}, [&] {
-      const bool moves_core =
-          o.enabled && std::ranges::find(o.scopes, OffloadScope::gdn_core_attn) != o.scopes.end();
-      if (!moves_core || c_.recompute.gdn_core_inputs != CoreInputsAgain::all) return std::string();
-      return std::string(
-          "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to move: "
-          "take gates or none, or take gdn_core_attn away");
-    });
+    rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs", "recompute.gdn_preparation"},
+         [&] {
+           const bool moves_core =
+               o.enabled && std::ranges::find(o.scopes, OffloadScope::gdn_core_attn) != o.scopes.end();
+           if (!moves_core || c_.recompute.gdn_core_inputs != CoreInputsAgain::all ||
+               !c_.recompute.gdn_preparation)
+             return std::string();
+           return std::string(
+               "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to "
+               "move: "
+               "take gates or none, or take gdn_core_attn away");
+         });
     rule({"offload.max_inflight", "offload.slots"}, [&] {
       if (o.max_inflight <= o.slots) return std::string();
       return concat("'offload.max_inflight' = ", o.max_inflight,

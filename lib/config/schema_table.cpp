@@ -178,6 +178,9 @@ std::vector<Field> make_table() {
       {"recompute.gdn_core_inputs", word, "", {}, names_of<CoreInputsAgain>(), free,
        "what the recurrence reads that backward computes again: nothing, GDN2's gates, or q, k, v and gates",
        bind<&R::recompute, &RecomputeConfig::gdn_core_inputs>},
+      {"recompute.gdn_preparation", boolean, "", {}, {}, free,
+       "backward makes again what the cuda recurrences make of each chunk before the state comes in",
+       bind<&R::recompute, &RecomputeConfig::gdn_preparation>},
 
       {"offload.enabled", boolean, "", {}, {}, free, "move saved tensors to pinned host memory until backward",
        offload<&OC::enabled>},

@@ -15,8 +15,8 @@ constexpr std::size_t f_gate = 0, b_gate = 1, w_gate = 2;
 template <class T>
 Gdn2Mixer<T>::Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
                         recurrence::Implementation implementation, NormOutput norm_output,
-                        CoreInputs core_inputs)
-    : Base(parameters, prefix, config, implementation, norm_output, core_inputs,
+                        CoreInputs core_inputs, Preparation preparation)
+    : Base(parameters, prefix, config, implementation, norm_output, core_inputs, preparation,
            {{"f", config.linear.num_key_heads * config.linear.key_head_dim},
             {"b", config.linear.num_key_heads * config.linear.key_head_dim},
             {"w", config.linear.num_value_heads * config.linear.value_head_dim}}) {
@@ -69,16 +69,16 @@ Tensor<T> Gdn2Mixer<T>::core_forward(Context& context, const Tensor<T>& projecti
     switch (this->core_inputs_kept()) {
       case CoreInputs::recompute:
         core::save(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-                   saved.wide_inverse);
+                   saved.wide_inverse, saved.prepared);
         break;
       case CoreInputs::recompute_gates:
         core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.g_cumsum,
-                   saved.scores, saved.inverse, saved.wide_scores, saved.wide_inverse);
+                   saved.scores, saved.inverse, saved.wide_scores, saved.wide_inverse, saved.prepared);
         break;
       case CoreInputs::save:
         core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
                    saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
-                   saved.wide_scores, saved.wide_inverse);
+                   saved.wide_scores, saved.wide_inverse, saved.prepared);
     }
   }
   return result.o;
@@ -95,19 +95,19 @@ typename LinearMixer<T>::CoreGradients Gdn2Mixer<T>::core_backward(Context& cont
   switch (this->core_inputs_kept()) {
     case CoreInputs::recompute:
       core::take(context.saved, saved.g_cumsum, saved.scores, saved.inverse, saved.wide_scores,
-                 saved.wide_inverse);
+                 saved.wide_inverse, saved.prepared);
       saved.inputs =
           core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
       break;
     case CoreInputs::recompute_gates:
       core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.g_cumsum, saved.scores,
-                 saved.inverse, saved.wide_scores, saved.wide_inverse);
+                 saved.inverse, saved.wide_scores, saved.wide_inverse, saved.prepared);
       add_gates(runtime, projections, saved.inputs);
       break;
     case CoreInputs::save:
       core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
                  saved.inputs.b, saved.inputs.w, saved.g_cumsum, saved.scores, saved.inverse,
-                 saved.wide_scores, saved.wide_inverse);
+                 saved.wide_scores, saved.wide_inverse, saved.prepared);
   }
   saved.inputs.cu_seqlens = sequences.cu_seqlens;
   saved.options = saved_options_;

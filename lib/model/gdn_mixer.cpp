@@ -15,8 +15,8 @@ constexpr std::size_t b_gate = 0, a_gate = 1;
 template <class T>
 GdnMixer<T>::GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
                       recurrence::Implementation implementation, NormOutput norm_output,
-                      CoreInputs core_inputs)
-    : Base(parameters, prefix, config, implementation, norm_output, core_inputs,
+                      CoreInputs core_inputs, Preparation preparation)
+    : Base(parameters, prefix, config, implementation, norm_output, core_inputs, preparation,
            {{"b", config.linear.num_value_heads}, {"a", config.linear.num_value_heads}}) {
   const Shape heads{this->shape().value_heads};
   a_log_ = {&parameters, parameters.declare(prefix + ".A_log", heads, false,
@@ -53,10 +53,10 @@ Tensor<T> GdnMixer<T>::core_forward(Context& context, const Tensor<T>& projectio
     const auto& saved = result.saved;
     saved_options_ = saved.options;
     if (this->core_inputs_kept() == CoreInputs::recompute)
-      core::save(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+      core::save(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse, saved.prepared);
     else
       core::save(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse, saved.prepared);
   }
   return result.o;
 }
@@ -72,12 +72,12 @@ typename LinearMixer<T>::CoreGradients GdnMixer<T>::core_backward(Context& conte
   {
     recurrence::GdnSaved<T> saved;
     if (this->core_inputs_kept() == CoreInputs::recompute) {
-      core::take(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+      core::take(context.saved, saved.g_cumsum, saved.inverse, saved.wide_inverse, saved.prepared);
       saved.inputs =
           core_inputs(runtime, projections, this->convolved_qkv(runtime, projections, sequences), sequences);
     } else {
       core::take(context.saved, saved.inputs.q, saved.inputs.k, saved.inputs.v, saved.inputs.g,
-                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse);
+                 saved.inputs.beta, saved.g_cumsum, saved.inverse, saved.wide_inverse, saved.prepared);
       saved.inputs.cu_seqlens = sequences.cu_seqlens;
     }
     saved.options = saved_options_;

@@ -39,12 +39,12 @@ typename HybridLm<T>::Layer HybridLm<T>::make_layer(std::int64_t index, const Lm
     case LayerType::gdn:
       layer.linear =
           std::make_unique<GdnMixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence,
-                                        options.norm_output, options.core_inputs);
+                                        options.norm_output, options.core_inputs, options.preparation);
       break;
     case LayerType::gdn2:
       layer.linear =
           std::make_unique<Gdn2Mixer<T>>(parameters_, prefix + ".linear_attn", config_, options.recurrence,
-                                         options.norm_output, options.core_inputs);
+                                         options.norm_output, options.core_inputs, options.preparation);
       break;
     case LayerType::attention:
       layer.attention =

@@ -11,7 +11,8 @@ namespace deltaport {
 template <class T>
 LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
                             recurrence::Implementation implementation, NormOutput norm_output,
-                            CoreInputs core_inputs, const std::vector<GateProjection>& gates)
+                            CoreInputs core_inputs, Preparation preparation,
+                            const std::vector<GateProjection>& gates)
     : prefix_(prefix),
       shape_(QkvShape::of(config.linear)),
       hidden_(config.hidden_size),
@@ -21,6 +22,7 @@ LinearMixer<T>::LinearMixer(ParameterSet<T>& parameters, const std::string& pref
       implementation_(implementation),
       norm_output_(norm_output),
       core_inputs_(core_inputs),
+      preparation_(preparation),
       gates_(gates) {
   DELTAPORT_VALIDATE(conv_kernel_ >= 1 && conv_kernel_ <= 4, ConfigError,
                      "model.linear.conv_kernel must be 1 to 4, got ", conv_kernel_);
@@ -63,6 +65,7 @@ recurrence::Options LinearMixer<T>::options(const Context& context) const {
   options.chunk_size = chunk_size_;
   options.implementation = implementation_;
   options.save_for_backward = context.training();
+  options.keep = preparation_ == Preparation::save ? recurrence::Keep::preparation : recurrence::Keep::inputs;
   return options;
 }
 

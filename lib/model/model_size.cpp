@@ -74,22 +74,27 @@ Elements total(const std::vector<Elements>& tensors) {
 
 // Per token of one GDN or GDN2 layer.
 struct LinearElements {
-  std::int64_t hidden, keys, values, key_heads, value_heads, state, chunk;
+  std::int64_t key_dim, value_dim, hidden, keys, values, key_heads, value_heads, state, chunk;
   bool portable, chunked, half, saves_norm_output;
   CoreInputs core_inputs;
+  recurrence::Options call;
+  Dtype dtype;
 
-  LinearElements(const ModelConfig& c, Dtype dtype, const LmOptions& options)
-      : hidden(c.hidden_size),
+  LinearElements(const ModelConfig& c, Dtype type_of_values, const LmOptions& options)
+      : key_dim(c.linear.key_head_dim),
+        value_dim(c.linear.value_head_dim),
+        hidden(c.hidden_size),
         keys(c.linear.num_key_heads * c.linear.key_head_dim),
         values(c.linear.num_value_heads * c.linear.value_head_dim),
         key_heads(c.linear.num_key_heads),
         value_heads(c.linear.num_value_heads),
         state(c.linear.key_head_dim * c.linear.value_head_dim),
         chunk(c.linear.chunk_size),
-        half(dtype == Dtype::bf16),
+        half(type_of_values == Dtype::bf16),
         saves_norm_output(options.norm_output == NormOutput::save),
-        core_inputs(options.core_inputs) {
-    recurrence::Options call;
+        core_inputs(options.core_inputs),
+        dtype(type_of_values) {
+    if (options.preparation == Preparation::save) call.keep = recurrence::Keep::preparation;
     call.chunk_size = static_cast<int>(chunk);
     call.implementation = options.recurrence;
     const auto implementation =
@@ -125,6 +130,13 @@ struct LinearElements {
   bool saves_gates(LayerType type) const {
     return core_inputs == CoreInputs::save ||
            (core_inputs == CoreInputs::recompute_gates && type == LayerType::gdn);
+  }
+  // What the recurrence keeps of its preparation, for `sequences` in all.
+  std::int64_t prepared_bytes(LayerType type, std::int64_t tokens, std::int64_t sequences) const {
+    return type == LayerType::gdn ? recurrence::gdn_prepared_bytes(dtype, tokens, sequences, value_heads,
+                                                                   key_dim, value_dim, call)
+                                  : recurrence::gdn2_prepared_bytes(dtype, tokens, sequences, key_heads,
+                                                                    key_dim, value_dim, call);
   }
   // The output norm's: projections, input, statistics, and its output unless backward computes it again.
   std::vector<Elements> norm_tensors(LayerType type) const {
@@ -244,13 +256,15 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   const LinearElements linear(config, dtype, options);
   const AttentionElements attention(config, dtype);
   const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::int64_t sequences = row_tokens > 0 ? (tokens + row_tokens - 1) / row_tokens : 1;
   SizeTable table;
   std::int64_t workspace = 0;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const LayerType type = config.layer_type(i);
     const bool is_linear = type != LayerType::attention;
     table.add_bytes(mixer_names[static_cast<int>(type)],
-                    bytes(is_linear ? linear.saved(type) : attention.saved));
+                    is_linear ? bytes(linear.saved(type)) + linear.prepared_bytes(type, tokens, sequences)
+                              : bytes(attention.saved));
     table.add_bytes("mlps", bytes({hidden + 2 * inner, 0}));
     // The products of a mixer run before and after its core, beside the gradient of its projections.
     const std::int64_t width = is_linear ? linear.projections(type) : attention.projections;
@@ -294,6 +308,8 @@ std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t
       add("attn_core", attention.core_tensors);
     } else {
       add("gdn_core_attn", linear.core_tensors(type));
+      if (const std::int64_t prepared = linear.prepared_bytes(type, tokens, 1); prepared > 0)
+        groups.back().tensors.push_back({prepared / static_cast<std::int64_t>(size_of(dtype)), prepared});
       add("norm_out", linear.norm_tensors(type));
     }
     add("mlp", {{config.hidden_size, 0}, {2 * config.intermediate_size, 0}});

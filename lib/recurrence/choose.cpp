@@ -90,4 +90,37 @@ Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t
   return resolve("implementation_of", Call::chunked, Rule::gdn, x, dtype, options).implementation;
 }
 
+namespace {
+
+std::int64_t prepared_bytes(Rule rule, Dtype dtype, Extents x, std::int64_t key_dim, std::int64_t value_dim,
+                            const Options& options) {
+  if (options.keep != Keep::preparation || !options.save_for_backward ||
+      implementation_of(dtype, key_dim, value_dim, options) != Implementation::cuda)
+    return 0;
+  x.key_dim = static_cast<int>(key_dim);
+  x.value_dim = static_cast<int>(value_dim);
+  return cuda::prepared_bytes(rule, x);
+}
+
+}  // namespace
+
+std::int64_t gdn_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
+                                std::int64_t value_heads, std::int64_t key_dim, std::int64_t value_dim,
+                                const Options& options) {
+  Extents x;
+  x.tokens = tokens;
+  x.sequences = sequences;
+  x.value_heads = static_cast<int>(value_heads);
+  return prepared_bytes(Rule::gdn, dtype, x, key_dim, value_dim, options);
+}
+std::int64_t gdn2_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
+                                 std::int64_t gate_heads, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options) {
+  Extents x;
+  x.tokens = tokens;
+  x.sequences = sequences;
+  x.gate_heads = static_cast<int>(gate_heads);
+  return prepared_bytes(Rule::gdn2, dtype, x, key_dim, value_dim, options);
+}
+
 }  // namespace deltaport::recurrence

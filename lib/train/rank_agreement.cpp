@@ -76,6 +76,7 @@ std::vector<std::string> keys_of_one_rank() {
           "model.linear.chunk_size", "train.micro_batch", "train.loss_chunk_tokens",
           "recurrence.implementation", "attention.implementation", "graph.scope", "graph.warmup_steps",
           "graph.on_failure", "graph.max_shapes", "recompute.gdn_norm_out", "recompute.gdn_core_inputs",
+          "recompute.gdn_preparation",
           // offload.enabled and offload.scopes decide which figures are reduced, and which arms `verify` has.
           "offload.fraction", "offload.min_tensor_elements", "offload.keep_last", "offload.slots",
           "offload.max_inflight", "offload.delayed", "offload.pinned_limit", "offload.strict_numa",

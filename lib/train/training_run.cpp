@@ -99,10 +99,12 @@ bool begins_from_a_folder(const Communicator& communicator, const RunConfig& con
 }  // namespace
 
 LmOptions lm_options(const RunConfig& config) {
-  return {config.train.loss_chunk_tokens, implementation_of(config.recurrence.implementation),
+  return {config.train.loss_chunk_tokens,
+          implementation_of(config.recurrence.implementation),
           config.recompute.gdn_norm_out ? NormOutput::recompute : NormOutput::save,
           implementation_of(config.attention.implementation),
-          core_inputs_of(config.recompute.gdn_core_inputs)};
+          core_inputs_of(config.recompute.gdn_core_inputs),
+          config.recompute.gdn_preparation ? Preparation::recompute : Preparation::save};
 }
 
 Dtype model_dtype(const RunConfig& config) {

@@ -129,6 +129,8 @@ TEST(Rules, WhatIsRecomputedCannotMove) {
       has(argument_report({"--recompute.gdn_core_inputs=all", "--offload.enabled=true"}),
           "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to move"));
   EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=all"}));
+  EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=all", "--offload.enabled=true",
+                                  "--recompute.gdn_preparation=false"}));
   EXPECT_NO_THROW(load_arguments(
       {"--recompute.gdn_core_inputs=all", "--offload.enabled=true", "--offload.scopes=[norm_out]"}));
   for (const char* again : {"none", "gates"})

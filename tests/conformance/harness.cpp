@@ -115,6 +115,7 @@ Values run(Runtime& runtime, const Problem<double>& p, const recurrence::Options
   recurrence::Options resolved = options_of(p);
   resolved.implementation = options.implementation;
   resolved.chunk_size = options.chunk_size;
+  resolved.keep = options.keep;
   resolved.output_final_state = true;
   resolved.save_for_backward = pass == Pass::forward_and_backward;
   Values out;

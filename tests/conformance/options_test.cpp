@@ -135,6 +135,88 @@ TYPED_TEST(Options, ZeroRowsThroughTheNorm) {
   }
 }
 
+// What forward keeps decides on time and memory, never on a bit; what it kept may be read any number of times.
+TYPED_TEST(Options, KeptPreparationGivesTheSameBits) {
+  using deltaport::recurrence::Keep;
+  const std::vector<Sizes> shapes{
+      {.batch = 2, .tokens = 70, .key_heads = 2, .value_heads = 4, .key_dim = 16, .value_dim = 8},
+      {.batch = 1, .tokens = 192, .key_heads = 1, .value_heads = 2, .key_dim = 128, .value_dim = 128},
+      {.tokens = 150,
+       .key_heads = 2,
+       .value_heads = 6,
+       .key_dim = 64,
+       .value_dim = 72,
+       .gate_heads = 2,
+       .cu_seqlens = {0, 1, 1, 66, 130}}};
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (const Sizes& sizes : shapes) {
+      SCOPED_TRACE(std::string(name_of(rule)) + ", T = " + std::to_string(sizes.tokens));
+      if (!TypeParam::does(rule, sizes, 64)) continue;
+      const auto problem = this->problem(rule, sizes, {-0.3}, 61, all_of(rule));
+      auto options = TypeParam::options();
+      const Values made_again = run<typename TypeParam::type>(this->runtime, problem, options);
+      options.keep = Keep::preparation;
+      const Values kept = run<typename TypeParam::type>(this->runtime, problem, options);
+      for (const auto& [name, values] : made_again) EXPECT_TRUE(same_bits(values, kept.at(name))) << name;
+    }
+}
+
+template <class TypeParam, class Inputs, class Forward, class Backward>
+void expect_kept_by_cuda_alone(deltaport::Runtime& runtime, const Inputs& inputs, const Forward& forward,
+                               const Backward& backward, std::int64_t bytes) {
+  using T = typename TypeParam::type;
+  auto options = TypeParam::options();
+  EXPECT_FALSE(forward(inputs, options).saved.prepared.defined());
+  options.keep = deltaport::recurrence::Keep::preparation;
+  options.save_for_backward = false;
+  EXPECT_FALSE(forward(inputs, options).saved.prepared.defined());
+  options.save_for_backward = true;
+  auto saved = forward(inputs, options).saved;
+  if (TypeParam::implementation != deltaport::recurrence::Implementation::cuda) {
+    EXPECT_FALSE(saved.prepared.defined());
+    EXPECT_EQ(bytes, 0);
+    return;
+  }
+  const std::int64_t elements = saved.prepared.size();
+  EXPECT_EQ(elements * static_cast<std::int64_t>(sizeof(T)), bytes);
+  const auto d_o = saved.inputs.v;
+  const auto d_q = [&] {
+    std::vector<double> values;
+    for (const T x : to_vector(runtime.compute(), backward(saved, d_o).dq))
+      values.push_back(static_cast<deltaport::Accumulate<T>>(x));
+    return values;
+  };
+  EXPECT_TRUE(same_bits(d_q(), d_q()));
+  saved.prepared = runtime.allocate_zero<T>("prepared", {elements - 8});
+  EXPECT_THROW(backward(saved, d_o), deltaport::ShapeError);
+  saved.prepared = {};
+  EXPECT_NO_THROW(backward(saved, d_o));
+}
+TYPED_TEST(Options, PreparationIsKeptByCudaAlone) {
+  using Value = typename TypeParam::type;
+  namespace recurrence = deltaport::recurrence;
+  const Sizes sizes{
+      .tokens = 100, .key_heads = 1, .value_heads = 3, .key_dim = 64, .cu_seqlens = {0, 30, 100}};
+  auto keeping = TypeParam::options();
+  keeping.keep = recurrence::Keep::preparation;
+  const auto gdn = gdn_inputs<Value>(this->runtime, this->problem(Rule::gdn, sizes, {-0.3}, 62));
+  expect_kept_by_cuda_alone<TypeParam>(
+      this->runtime, gdn,
+      [&](const auto& in, const auto& o) { return recurrence::gdn_forward<Value>(this->runtime, in, o); },
+      [&](const auto& saved, const auto& d_o) {
+        return recurrence::gdn_backward<Value>(this->runtime, saved, d_o);
+      },
+      recurrence::gdn_prepared_bytes(deltaport::dtype_of<Value>, 100, 2, 3, 64, 8, keeping));
+  const auto gdn2 = gdn2_inputs<Value>(this->runtime, this->problem(Rule::gdn2, sizes, {-0.3}, 63));
+  expect_kept_by_cuda_alone<TypeParam>(
+      this->runtime, gdn2,
+      [&](const auto& in, const auto& o) { return recurrence::gdn2_forward<Value>(this->runtime, in, o); },
+      [&](const auto& saved, const auto& d_o) {
+        return recurrence::gdn2_backward<Value>(this->runtime, saved, d_o);
+      },
+      recurrence::gdn2_prepared_bytes(deltaport::dtype_of<Value>, 100, 2, 3, 64, 8, keeping));
+}
+
 // Kimi Delta Attention is GDN2 with the erase and the write gate broadcast from one beta.
 TYPED_TEST(Options, KdaIsGdn2WithOneBeta) {
   auto problem = this->problem(Rule::gdn2, ordinary, {-0.3}, 58);

@@ -117,10 +117,13 @@ TEST_P(OffloadMatrix, RecomputingGivesTheSavedBits) {
           train(config({concat("--recompute.gdn_core_inputs=", again), concat("--graph.scope=", scope)}), 3);
       EXPECT_TRUE(one.outcome == inputs.outcome) << again << " " << scope;
     }
-  const Trained moved = train(config({"--recompute.gdn_core_inputs=none", "--offload.enabled=true",
-                                      "--offload.slots=1", "--offload.min_tensor_elements=1"}),
-                              3);
-  EXPECT_TRUE(one.outcome == moved.outcome);
+  for (const char* prepared : {"true", "false"}) {
+    const Trained moved = train(config({"--recompute.gdn_core_inputs=none", "--offload.enabled=true",
+                                        "--offload.slots=1", "--offload.min_tensor_elements=1",
+                                        concat("--recompute.gdn_preparation=", prepared)}),
+                                3);
+    EXPECT_TRUE(one.outcome == moved.outcome) << prepared;
+  }
 }
 
 // More slots, delayed copies and a bound on copies under way change nothing either.

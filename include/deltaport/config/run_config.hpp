@@ -129,6 +129,7 @@ enum class CoreInputsAgain { none, gates, all };
 struct RecomputeConfig {
   bool gdn_norm_out = true;
   CoreInputsAgain gdn_core_inputs = CoreInputsAgain::gates;
+  bool gdn_preparation = true;
 };
 
 /// Groups of saved tensors that may move to the host.

@@ -18,7 +18,8 @@ class Gdn2Mixer final : public LinearMixer<T> {
   Gdn2Mixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
             recurrence::Implementation implementation = recurrence::Implementation::automatic,
             NormOutput norm_output = NormOutput::recompute,
-            CoreInputs core_inputs = CoreInputs::recompute_gates);
+            CoreInputs core_inputs = CoreInputs::recompute_gates,
+            Preparation preparation = Preparation::recompute);
 
  private:
   using Base = LinearMixer<T>;

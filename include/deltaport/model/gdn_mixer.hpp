@@ -16,7 +16,8 @@ class GdnMixer final : public LinearMixer<T> {
   GdnMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
            recurrence::Implementation implementation = recurrence::Implementation::automatic,
            NormOutput norm_output = NormOutput::recompute,
-           CoreInputs core_inputs = CoreInputs::recompute_gates);
+           CoreInputs core_inputs = CoreInputs::recompute_gates,
+           Preparation preparation = Preparation::recompute);
 
  private:
   using Base = LinearMixer<T>;

@@ -23,6 +23,7 @@ struct LmOptions {
   NormOutput norm_output = NormOutput::recompute;  ///< of GDN and GDN2 layers
   AttentionImplementation attention = AttentionImplementation::automatic;
   CoreInputs core_inputs = CoreInputs::recompute_gates;  ///< of GDN and GDN2 layers
+  Preparation preparation = Preparation::recompute;      ///< of GDN and GDN2 layers
 };
 
 /// What a HybridLm remembers of N sequences between tokens: one entry per layer, in order.

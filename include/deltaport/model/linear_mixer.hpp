@@ -22,6 +22,10 @@ enum class NormOutput { recompute, save };
 /// bfloat16 and one element-wise pass; GDN's are two numbers per head and are computed again only with all the rest.
 enum class CoreInputs { save, recompute_gates, recompute };
 
+/// What becomes of what the recurrence makes of each chunk before the state comes in: backward makes it again, or forward
+/// saves it (recurrence::Keep::preparation).
+enum class Preparation { recompute, save };
+
 /// What one linear mixer remembers of N sequences between tokens. Zeros at the start of a document.
 template <class T>
 struct LinearDecodeState {
@@ -67,7 +71,7 @@ class LinearMixer {
   /// Declares the parameters that both mixers have; the derived class declares A_log and dt_bias.
   LinearMixer(ParameterSet<T>& parameters, const std::string& prefix, const ModelConfig& config,
               recurrence::Implementation implementation, NormOutput norm_output, CoreInputs core_inputs,
-              const std::vector<GateProjection>& gates);
+              Preparation preparation, const std::vector<GateProjection>& gates);
 
   /// Columns of gate i in a tensor shaped like the projections.
   ColumnSlice<T> gate(std::size_t i, const Tensor<T>& projections) const;
@@ -113,6 +117,7 @@ class LinearMixer {
   recurrence::Implementation implementation_;
   NormOutput norm_output_;
   CoreInputs core_inputs_;
+  Preparation preparation_;
   std::vector<GateProjection> gates_;
   std::int64_t width_;  // columns of the projections
   Parameter<T> in_proj_, conv_, norm_, out_proj_;

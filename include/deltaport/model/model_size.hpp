@@ -27,7 +27,9 @@ std::vector<SizeEntry> parameter_breakdown(const ModelConfig& config);
 
 /// Device memory of one micro-batch, in bytes.
 struct ActivationSize {
-  /// Kept between forward and backward, by component. Exactly what HybridLm saves, arena rounding left out.
+  /// Kept between forward and backward, by component. Exactly what HybridLm saves, arena rounding left out, but for the
+  /// recurrences' preparation (LmOptions::preparation), which grows a little with the number of sequences: counted is one
+  /// in each row.
   std::vector<SizeEntry> saved;
   /// Most that is alive besides at any time, from the tensors of the largest layer's backward and of the
   /// loss. An estimate: small tensors and a recurrence's own scratch (for chunk states) are counted roughly.

@@ -43,6 +43,14 @@ enum class BetaActivation {
 /// The write gate w of GDN2 (then w is the pre-activation).
 enum class WriteGate { plain, sigmoid };
 
+/// What forward keeps for backward.
+enum class Keep {
+  inputs,  ///< its inputs; `portable` also its chunk matrices
+  /// Also what `cuda` makes of each chunk before the state comes in, which backward makes again otherwise: less time for
+  /// more memory, see prepared_bytes(). The results have the same bits. To the others it is the same as `inputs`.
+  preparation
+};
+
 struct Options {
   double scale = 0.0;   ///< factor on q; 0 means K^-0.5
   int chunk_size = 64;  ///< 16, 32 or 64; what `reference` ignores and others may refuse
@@ -50,6 +58,7 @@ struct Options {
   bool output_final_state = false;
   /// Keep what backward needs. Without it `saved` of the result is empty.
   bool save_for_backward = true;
+  Keep keep = Keep::inputs;
   QkNorm qk_norm = QkNorm::none;
   GateActivation gate = GateActivation::log_decay;
   double gate_lower_bound = -5.0;  ///< of GateActivation::lower_bounded, in [-5, 0)
@@ -60,6 +69,16 @@ struct Options {
 /// The implementation that a chunked call gets for values of `dtype` with these head dimensions: the one that options
 /// name, or what `automatic` stands for in this build.
 Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
+                                 const Options& options);
+
+/// Bytes that Keep::preparation adds to what a chunked call keeps, for N sequences of T tokens in all (B = 1; an upper bound
+/// that does not depend on where they begin); 0 where the implementation keeps no more. With K = V = 128 in halves, 664
+/// bytes per token and value head of GDN, and 1,168 per token and gate head of GDN2.
+std::int64_t gdn_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
+                                std::int64_t value_heads, std::int64_t key_dim, std::int64_t value_dim,
+                                const Options& options);
+std::int64_t gdn2_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
+                                 std::int64_t gate_heads, std::int64_t key_dim, std::int64_t value_dim,
                                  const Options& options);
 
 }  // namespace deltaport::recurrence

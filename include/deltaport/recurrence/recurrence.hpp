@@ -71,7 +71,9 @@ struct GdnSaved {
   Tensor<T> inverse;   ///< [B, T, HV, C] (I + A0)^-1 of every chunk, A0_ij = beta_i k_i.k_j exp(g_j+1 + .. +
                        ///< g_i), i > j
   Tensor<A> wide_inverse;  ///< the same in A, instead of it, where a half T was computed as float32
-  Options options;         ///< as resolved by forward
+  Tensor<T>
+      prepared;     ///< of Keep::preparation, in a layout of `cuda`'s own; without it backward makes it again
+  Options options;  ///< as resolved by forward
 };
 
 /// What GDN2 keeps for backward besides the inputs; empty as for GdnSaved.
@@ -83,6 +85,7 @@ struct Gdn2Saved {
   Tensor<T> scores;                     ///< [B, T, HV, C] masked q k^T with decay ("Aqk")
   Tensor<T> inverse;                    ///< [B, T, HV, C]
   Tensor<A> wide_scores, wide_inverse;  ///< as in GdnSaved
+  Tensor<T> prepared;                   ///< as in GdnSaved
   Options options;
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cuda implementation: allocates results and workspace, fills in the kernels' arguments, enqueues them. Kept for
-// backward are the inputs alone; its kernels compute the rest again.
+// backward are the inputs, and what the preparation made of them if asked for; its kernels compute the rest again.
 #include "recurrence/cuda/adapter.hpp"
 
 #include "recurrence/cuda/device.hpp"
 #include "recurrence/cuda/gdn.hpp"
+#include "recurrence/cuda/gdn2.hpp"
 
 namespace deltaport::recurrence::cuda {
 
@@ -21,6 +22,18 @@ bool supports_step(Rule, const Extents&, Dtype, const Options&) {
 }
 std::string_view limits() {
   return "T = bfloat16 or float16, K <= 128 and V multiples of 8, chunk_size = 64, and no single steps";
+}
+
+std::int64_t prepared_bytes(Rule rule, const Extents& x) {
+  Extents chunks = x;  // as many tokens as one sequence with that many chunks has
+  chunks.batch = chunks.sequences = 1;
+  chunks.tokens = 64 * (x.tokens / 64 + x.sequences + 1);
+  GdnForward gdn;
+  gdn.sizes = sizes_of(chunks);
+  Gdn2Forward gdn2;
+  gdn2.sizes = sizes_of(chunks);
+  gdn2.gate_heads = x.gate_heads;
+  return static_cast<std::int64_t>(rule == Rule::gdn ? prepared_bytes(gdn) : prepared_bytes(gdn2));
 }
 
 Sizes sizes_of(const Extents& x) {
@@ -83,6 +96,8 @@ ForwardResult<GdnSaved<T>, T> forward(Runtime& runtime, const Extents& x, const 
     GdnForward a = arguments_of(x, in, options);
     a.o = result.o.data();
     a.final_state = result.final_state.data();
+    result.saved.prepared = allocate_prepared<T>(runtime, options, a);
+    a.prepared = result.saved.prepared.data();
     enqueue(runtime, "gdn_forward", a, [](const GdnForward& arguments, void* workspace, cudaStream_t stream) {
       return forward(arguments, workspace, stream);
     });
@@ -105,6 +120,8 @@ GdnGradients<T> backward(Runtime& runtime, const Extents& x, const GdnSaved<T>& 
     out.d_raw_beta = like(runtime, "recurrence d_raw_beta", in.raw_beta);
     GdnBackward a;
     a.forward = arguments_of(x, in, saved.options);
+    const auto prepared = aligned_prepared(runtime, "gdn_backward", saved.prepared, a.forward);
+    a.forward.prepared = prepared.data();
     a.d_o = aligned_d_o.data();
     a.d_final_state = aligned_d_state.data();
     set_gradients(a, out);

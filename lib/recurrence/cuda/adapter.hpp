@@ -69,6 +69,24 @@ ForwardResult<Saved, T> allocate_results(Runtime& runtime, const Extents& x, con
   return result;
 }
 
+/// Memory for what the preparation leaves, where options ask for it.
+template <class T, class Arguments>
+Tensor<T> allocate_prepared(Runtime& runtime, const Options& options, const Arguments& arguments) {
+  if (!options.save_for_backward || options.keep != Keep::preparation) return {};
+  return runtime.allocate<T>("recurrence prepared",
+                             {static_cast<std::int64_t>(prepared_bytes(arguments) / sizeof(T))});
+}
+/// What forward left there, where backward can read it. Throws ShapeError when it belongs to another call.
+template <class T, class Arguments>
+Tensor<T> aligned_prepared(Runtime& runtime, const char* operation, const Tensor<T>& prepared,
+                           const Arguments& arguments) {
+  if (!prepared.defined()) return {};
+  const auto expected = static_cast<std::int64_t>(prepared_bytes(arguments) / sizeof(T));
+  DELTAPORT_VALIDATE(prepared.rank() == 1 && prepared.size() == expected, ShapeError, operation,
+                     ": saved.prepared has shape ", prepared.shape().str(), ", expected [", expected, "]");
+  return aligned(runtime, prepared);
+}
+
 /// What the gradients of both rules have in common; those not computed stay empty.
 template <class Gradients, class Inputs>
 void allocate_gradients(Runtime& runtime, const Inputs& inputs, Gradients& out) {

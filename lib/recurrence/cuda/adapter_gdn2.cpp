@@ -45,6 +45,8 @@ ForwardResult<Gdn2Saved<T>, T> forward(Runtime& runtime, const Extents& x, const
     Gdn2Forward a = arguments_of(x, in, options);
     a.o = result.o.data();
     a.final_state = result.final_state.data();
+    result.saved.prepared = allocate_prepared<T>(runtime, options, a);
+    a.prepared = result.saved.prepared.data();
     enqueue(runtime, "gdn2_forward", a,
             [](const Gdn2Forward& arguments, void* workspace, cudaStream_t stream) {
               return forward(arguments, workspace, stream);
@@ -68,6 +70,8 @@ Gdn2Gradients<T> backward(Runtime& runtime, const Extents& x, const Gdn2Saved<T>
     out.dw = like(runtime, "recurrence dw", in.w);
     Gdn2Backward a;
     a.forward = arguments_of(x, in, saved.options);
+    const auto prepared = aligned_prepared(runtime, "gdn2_backward", saved.prepared, a.forward);
+    a.forward.prepared = prepared.data();
     a.d_o = aligned_d_o.data();
     a.d_final_state = aligned_d_state.data();
     set_gradients(a, out);

@@ -44,6 +44,9 @@ struct GdnForward {
   const float* initial_state = nullptr;                 ///< [N, HV, K, V] or null
   void* o = nullptr;
   float* final_state = nullptr;  ///< [N, HV, K, V] or null
+  /// What the preparation makes of the inputs, prepared_bytes() of it, 16-byte aligned: forward leaves it there, backward
+  /// reads it instead of making it again. Null: in the workspace, and backward makes it again.
+  void* prepared = nullptr;
 };
 
 /// Backward of the same call. Gradients of g and beta come as float, those of pre-activations in the element type.

@@ -19,6 +19,7 @@ struct Gdn2Forward {
   const float* initial_state = nullptr;  ///< [N, HV, K, V] or null
   void* o = nullptr;
   float* final_state = nullptr;  ///< [N, HV, K, V] or null
+  void* prepared = nullptr;      ///< as GdnForward's
 };
 
 /// Backward of the same call. db and dw are gradients of b and w as given, of the element type.
@@ -33,12 +34,14 @@ struct Gdn2Backward {
   float* d_initial_state = nullptr;                ///< [N, HV, K, V] or null
 };
 
+/// Bytes that `prepared` of such a call holds.
+std::size_t prepared_bytes(const Gdn2Forward& arguments);
 /// Bytes of scratch that forward needs; 1,024-byte aligned.
 std::size_t workspace_bytes(const Gdn2Forward& arguments);
 /// Enqueues the forward pass on `stream`. K up to 128 and V are multiples of 8.
 cudaError_t forward(const Gdn2Forward& arguments, void* workspace, cudaStream_t stream);
 
-/// The same of the backward pass, which runs the preparation again.
+/// The same of the backward pass, which runs the preparation again unless it is given what forward left of it.
 std::size_t workspace_bytes(const Gdn2Backward& arguments);
 cudaError_t backward(const Gdn2Backward& arguments, void* workspace, cudaStream_t stream);
 

@@ -13,8 +13,9 @@ namespace {
 /// All parts of the backward workspace.
 struct Parts {
   Chunk* table;
-  void *erase, *query, *x, *r, *inverse, *states, *d_states;
-  float *gamma, *forgetting, *norms, *sums, *rate_partials, *bias_partials;
+  Gdn2Prepared prepared;
+  void *states, *d_states;
+  float *sums, *rate_partials, *bias_partials;
   Gdn2Between between;
   std::size_t bytes;
 };
@@ -27,19 +28,21 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
   const std::int64_t images = chunks.slots() * a.forward.gate_heads,
                      states = chunks.slots() * sizes.value_heads * ((sizes.value_dim + 63) / 64);
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
-  p.erase = workspace.take<char>(images * wide);
-  p.query = workspace.take<char>(images * wide);
-  p.x = workspace.take<char>(images * wide);
-  p.r = workspace.take<char>(images * panel_bytes);
-  p.inverse = workspace.take<char>(images * 2 * panel_bytes);
-  p.gamma = workspace.take<float>(images * padded_k);
-  p.forgetting = workspace.take<float>(images);
-  p.norms = workspace.take<float>(images * 2 * chunk_rows);
+  const bool kept = a.forward.prepared != nullptr;
+  Workspace memory(a.forward.prepared);
+  p.prepared = Gdn2Prepared::take(kept ? memory : workspace, sizes, a.forward.gate_heads, chunks, true);
   p.states = workspace.take<char>(states * wide);
   p.d_states = workspace.take<char>(states * wide);
-  // A block of the first gradient kernel is the last reader of its own images, and leaves as much in their place.
-  p.between.d_query = p.query, p.between.d_erase = p.erase, p.between.d_restored = p.x;
-  p.between.scores = p.inverse;
+  if (kept) {
+    p.between.d_query = workspace.take<char>(images * wide);
+    p.between.d_erase = workspace.take<char>(images * wide);
+    p.between.d_restored = workspace.take<char>(images * wide);
+    p.between.scores = workspace.take<char>(images * 2 * panel_bytes);
+  } else {
+    // A block of the first gradient kernel is the last reader of its own images, and leaves as much in their place.
+    p.between.d_query = p.prepared.query, p.between.d_erase = p.prepared.erase;
+    p.between.d_restored = p.prepared.x, p.between.scores = p.prepared.inverse;
+  }
   p.between.undo = workspace.take<float>(images);
   p.between.d_gamma = workspace.take<float>(images * padded_k);
   // At least two value heads to a key head then: the states and their gradients, which nobody reads any more, suffice.
@@ -82,10 +85,11 @@ struct Passes {
     prepare.chunks = chunks, prepare.activations = f.activations, prepare.use_maps = use_maps;
     prepare.key_heads = sizes.key_heads, prepare.gate_heads = f.gate_heads, prepare.key_dim = sizes.key_dim;
     prepare.q = f.q, prepare.k = f.k, prepare.b = f.b, prepare.g = f.g, prepare.raw_gate = f.raw_gate;
-    prepare.erase = p.erase, prepare.query = p.query, prepare.x = p.x, prepare.r = p.r;
-    segments = gdn2_segments(f, chunks, p.forgetting);
-    prepare.segments = segments, prepare.forgetting = p.forgetting;
-    prepare.gamma = p.gamma, prepare.inverse = p.inverse, prepare.norms = p.norms;
+    prepare.erase = p.prepared.erase, prepare.query = p.prepared.query, prepare.x = p.prepared.x,
+    prepare.r = p.prepared.r;
+    segments = gdn2_segments(f, chunks, p.prepared.forgetting);
+    prepare.segments = segments, prepare.forgetting = p.prepared.forgetting;
+    prepare.gamma = p.prepared.gamma, prepare.inverse = p.prepared.inverse, prepare.norms = p.prepared.norms;
   }
   cudaError_t states() const {
     Gdn2Scan scan;
@@ -94,7 +98,8 @@ struct Passes {
     scan.gate_heads = f.gate_heads, scan.value_heads = f.sizes.value_heads;
     scan.key_dim = f.sizes.key_dim, scan.value_dim = f.sizes.value_dim;
     scan.v = f.v, scan.w = f.w;
-    scan.erase = p.erase, scan.query = p.query, scan.x = p.x, scan.r = p.r, scan.gamma = p.gamma;
+    scan.erase = p.prepared.erase, scan.query = p.prepared.query, scan.x = p.prepared.x,
+    scan.r = p.prepared.r, scan.gamma = p.prepared.gamma;
     scan.initial_state = f.initial_state, scan.states = p.states;
     return launch_gdn2_scan<E, padded_k>(scan, Gdn2ScanMaps{v, w, v}, stream);
   }
@@ -103,8 +108,9 @@ struct Passes {
     reverse.chunks = chunks, reverse.segments = segments, reverse.use_maps = use_maps;
     reverse.gate_heads = f.gate_heads, reverse.value_heads = f.sizes.value_heads;
     reverse.key_dim = f.sizes.key_dim, reverse.value_dim = f.sizes.value_dim;
-    reverse.d_o = a.d_o, reverse.erase = p.erase, reverse.query = p.query, reverse.x = p.x, reverse.r = p.r;
-    reverse.gamma = p.gamma, reverse.d_final_state = a.d_final_state;
+    reverse.d_o = a.d_o, reverse.erase = p.prepared.erase, reverse.query = p.prepared.query,
+    reverse.x = p.prepared.x, reverse.r = p.prepared.r;
+    reverse.gamma = p.prepared.gamma, reverse.d_final_state = a.d_final_state;
     reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
     return launch_gdn2_reverse<E, padded_k>(reverse, Gdn2ReverseMaps{d_o}, stream);
   }
@@ -117,8 +123,10 @@ struct Passes {
     gradients.key_dim = f.sizes.key_dim, gradients.value_dim = f.sizes.value_dim;
     gradients.v = f.v, gradients.w = f.w, gradients.d_o = a.d_o;
     gradients.states = p.states, gradients.d_states = p.d_states;
-    gradients.erase = p.erase, gradients.x = p.x, gradients.r = p.r, gradients.inverse = p.inverse;
-    gradients.norms = p.norms, gradients.dv = a.dv, gradients.dw = a.dw, gradients.between = p.between;
+    gradients.erase = p.prepared.erase, gradients.x = p.prepared.x, gradients.r = p.prepared.r,
+    gradients.inverse = p.prepared.inverse;
+    gradients.norms = p.prepared.norms, gradients.dv = a.dv, gradients.dw = a.dw,
+    gradients.between = p.between;
     return launch_gdn2_gradients<E, padded_k>(gradients, Gdn2GradientMaps{v, w, d_o}, stream);
   }
   cudaError_t channels() const {
@@ -152,7 +160,9 @@ cudaError_t run(const Gdn2Backward& a, void* base, cudaStream_t stream) {
   if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
   Passes<E, padded_k> passes{a, a.forward, chunks, p, stream};
   passes.describe();
-  cudaError_t e = launch_gdn2_prepare<E, padded_k>(passes.prepare, passes.prepare_maps, stream);
+  cudaError_t e = cudaSuccess;
+  if (a.forward.prepared == nullptr)
+    e = launch_gdn2_prepare<E, padded_k>(passes.prepare, passes.prepare_maps, stream);
   if (e == cudaSuccess) e = passes.states();
   if (e == cudaSuccess) e = passes.reverse();
   if (e == cudaSuccess) e = passes.gradients();

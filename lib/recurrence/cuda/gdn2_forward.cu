@@ -11,29 +11,24 @@ namespace {
 /// All parts of the forward workspace.
 struct Parts {
   Chunk* table;
-  void *erase, *query, *x, *r;
-  float *gamma, *forgetting;
+  Gdn2Prepared prepared;
   std::size_t bytes;
 };
 
 Parts parts(const Gdn2Forward& a, const Chunks& chunks, void* base) {
   Workspace workspace(base);
   Parts p;
-  const std::int64_t images = chunks.slots() * a.gate_heads, padded_k = padded(a.sizes.key_dim);
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
-  p.erase = workspace.take<char>(images * padded_k * 128);
-  p.query = workspace.take<char>(images * padded_k * 128);
-  p.x = workspace.take<char>(images * padded_k * 128);
-  p.r = workspace.take<char>(images * panel_bytes);
-  p.gamma = workspace.take<float>(images * padded_k);
-  p.forgetting = workspace.take<float>(images);
+  Workspace kept(a.prepared);
+  const bool keeps = a.prepared != nullptr;
+  p.prepared = Gdn2Prepared::take(keeps ? kept : workspace, a.sizes, a.gate_heads, chunks, keeps);
   p.bytes = workspace.bytes();
   return p;
 }
 
 template <class E, int padded_k>
-cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments, const Parts& p,
-                    cudaStream_t stream) {
+cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments,
+                    const Gdn2Prepared& p, cudaStream_t stream) {
   const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
   Gdn2PrepareMaps maps;
   Gdn2Prepare prepare;
@@ -42,6 +37,7 @@ cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Segments& 
   prepare.key_heads = a.sizes.key_heads, prepare.gate_heads = a.gate_heads, prepare.key_dim = a.sizes.key_dim;
   prepare.q = a.q, prepare.k = a.k, prepare.b = a.b, prepare.g = a.g, prepare.raw_gate = a.raw_gate;
   prepare.erase = p.erase, prepare.query = p.query, prepare.x = p.x, prepare.r = p.r, prepare.gamma = p.gamma;
+  prepare.inverse = p.inverse, prepare.norms = p.norms;
   prepare.segments = segments, prepare.forgetting = p.forgetting;
   prepare.use_maps = make_tensor_map(maps.q, a.element, a.q, rows, a.sizes.key_heads, a.sizes.key_dim) &&
                      make_tensor_map(maps.k, a.element, a.k, rows, a.sizes.key_heads, a.sizes.key_dim) &&
@@ -50,7 +46,7 @@ cudaError_t prepare(const Gdn2Forward& a, const Chunks& chunks, const Segments& 
 }
 
 template <class E, int padded_k>
-cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments, const Parts& p,
+cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Segments& segments, const Gdn2Prepared& p,
                  cudaStream_t stream) {
   const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
   Gdn2ScanMaps maps;
@@ -71,8 +67,8 @@ cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Segments& seg
 template <class E, int padded_k>
 cudaError_t run(const Gdn2Forward& a, void* base, cudaStream_t stream) {
   Chunks chunks = make_chunks(a.sizes);
-  const Parts p = parts(a, chunks, base);
-  if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
+  const auto [table, p, bytes] = parts(a, chunks, base);
+  if (cudaError_t e = launch_plan(chunks, table, stream); e != cudaSuccess) return e;
   const Segments segments = gdn2_segments(a, chunks, p.forgetting);
   if (cudaError_t e = prepare<E, padded_k>(a, chunks, segments, p, stream); e != cudaSuccess) return e;
   if (cudaError_t e = scan<E, padded_k>(a, chunks, segments, p, stream); e != cudaSuccess) return e;
@@ -81,6 +77,12 @@ cudaError_t run(const Gdn2Forward& a, void* base, cudaStream_t stream) {
 }
 
 }  // namespace
+
+std::size_t prepared_bytes(const Gdn2Forward& a) {
+  Workspace memory(nullptr);
+  Gdn2Prepared::take(memory, a.sizes, a.gate_heads, make_chunks(a.sizes), true);
+  return memory.bytes();
+}
 
 std::size_t workspace_bytes(const Gdn2Forward& a) {
   return parts(a, make_chunks(a.sizes), nullptr).bytes;

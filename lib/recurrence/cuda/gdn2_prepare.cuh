@@ -3,6 +3,7 @@
 
 #include "recurrence/cuda/arguments.hpp"
 #include "recurrence/cuda/movement.cuh"
+#include "recurrence/cuda/plan.cuh"
 
 /// Everything of a chunk that does not depend on the state. G is the inclusive sum of log2 decays in the chunk, per
 /// channel, and all products over channels carry the decay between their two rows:
@@ -35,6 +36,29 @@ struct Gdn2Prepare {
   float* forgetting = nullptr;
   float* norms = nullptr;  ///< [slots, gate heads, 2, 64]: 1 / |q|, 1 / |k|, with or without l2 norm; or null
   bool use_maps = false;   ///< the maps are valid
+};
+
+/// What the preparation leaves: the results of Gdn2Prepare.
+struct Gdn2Prepared {
+  void *erase, *query, *x, *r, *inverse;
+  float *gamma, *forgetting, *norms;
+
+  /// Takes it from `memory`; `inverse` and `norms`, which only backward reads, are null unless asked for.
+  static Gdn2Prepared take(Workspace& memory, const Sizes& sizes, int gate_heads, const Chunks& chunks,
+                           bool for_backward) {
+    const std::int64_t images = chunks.slots() * gate_heads, padded_k = padded(sizes.key_dim),
+                       wide = padded_k * 128;
+    Gdn2Prepared p;
+    p.erase = memory.take<char>(images * wide);
+    p.query = memory.take<char>(images * wide);
+    p.x = memory.take<char>(images * wide);
+    p.r = memory.take<char>(images * panel_bytes);
+    p.inverse = for_backward ? memory.take<char>(images * 2 * panel_bytes) : nullptr;
+    p.gamma = memory.take<float>(images * padded_k);
+    p.forgetting = memory.take<float>(images);
+    p.norms = for_backward ? memory.take<float>(images * 2 * chunk_rows) : nullptr;
+    return p;
+  }
 };
 
 /// Block = 2 padded_k threads, one chunk and gate head; heads run fastest, then chunks from the last to the first.

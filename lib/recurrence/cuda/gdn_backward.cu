@@ -13,8 +13,9 @@ namespace {
 /// All parts of the backward workspace.
 struct Parts {
   Chunk* table;
-  void *x, *r, *inverse, *states, *d_states, *d_y;
-  float *factors, *forgetting, *partials;
+  GdnPrepared prepared;
+  void *states, *d_states, *d_y;
+  float* partials;
   std::size_t bytes;
 };
 Parts parts(const GdnBackward& a, const Chunks& chunks, void* base) {
@@ -24,14 +25,11 @@ Parts parts(const GdnBackward& a, const Chunks& chunks, void* base) {
   const std::int64_t chunk_heads = chunks.slots() * sizes.value_heads, wide = padded(sizes.key_dim) * 128;
   const std::int64_t tiles = (sizes.value_dim + 63) / 64;
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
-  p.x = workspace.take<char>(chunk_heads * wide);
-  p.r = workspace.take<char>(chunk_heads * panel_bytes);
-  p.inverse = workspace.take<char>(chunk_heads * 2 * panel_bytes);
+  Workspace kept(a.forward.prepared);
+  p.prepared = GdnPrepared::take(a.forward.prepared != nullptr ? kept : workspace, sizes, chunks, true);
   p.states = workspace.take<char>(chunk_heads * tiles * wide);
   p.d_states = workspace.take<char>(chunk_heads * tiles * wide);
   p.d_y = workspace.take<char>(2 * sizes.batch * sizes.tokens * sizes.value_heads * sizes.value_dim);
-  p.factors = workspace.take<float>(chunk_heads * factor_rows * 64);
-  p.forgetting = workspace.take<float>(chunk_heads);
   const bool rates = a.d_a_log != nullptr || a.d_dt_bias != nullptr;
   p.partials = workspace.take<float>(rates ? 2 * chunk_heads : 0);
   if (!rates) p.partials = nullptr;
@@ -68,21 +66,21 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   prepare.key_dim = sizes.key_dim;
   prepare.q = f.q, prepare.k = f.k, prepare.g = f.g, prepare.beta = f.beta;
   prepare.raw_gate = f.raw_gate, prepare.raw_beta = f.raw_beta;
-  prepare.x = p.x, prepare.r = p.r, prepare.inverse = p.inverse;
-  prepare.factors = p.factors, prepare.forgetting = p.forgetting;
+  prepare.x = p.prepared.x, prepare.r = p.prepared.r, prepare.inverse = p.prepared.inverse;
+  prepare.factors = p.prepared.factors, prepare.forgetting = p.prepared.forgetting;
   prepare.resident = resident_prepare_blocks();
   prepare.group = sizes.value_heads / sizes.key_heads, prepare.by_key_heads = Divisor(sizes.key_heads);
-  error = launch_gdn_prepare<E, padded_k>(prepare, maps, stream);
+  if (f.prepared == nullptr) error = launch_gdn_prepare<E, padded_k>(prepare, maps, stream);
   if (error != cudaSuccess) return error;
 
   const std::int64_t scans = std::int64_t{(sizes.value_dim + 63) / 64} * sizes.value_heads * sizes.sequences;
   Segments segments = choose_segments(scans, chunks.chunks_per_sequence, processors(), f.activations.l2_norm);
-  segments.forgetting = p.forgetting, segments.heads = sizes.value_heads;
+  segments.forgetting = p.prepared.forgetting, segments.heads = sizes.value_heads;
   Scan scan;
   scan.chunks = chunks, scan.use_maps = use_maps;
   scan.key_heads = sizes.key_heads, scan.value_heads = sizes.value_heads;
   scan.key_dim = sizes.key_dim, scan.value_dim = sizes.value_dim;
-  scan.k = f.k, scan.v = f.v, scan.x = p.x, scan.factors = p.factors;
+  scan.k = f.k, scan.v = f.v, scan.x = p.prepared.x, scan.factors = p.prepared.factors;
   scan.segments = segments;
   scan.initial_state = f.initial_state, scan.states = p.states;
   error = launch_gdn_scan<E, padded_k>(scan, maps, stream);
@@ -92,8 +90,8 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   reverse.chunks = chunks, reverse.use_maps = use_maps;
   reverse.key_heads = sizes.key_heads, reverse.value_heads = sizes.value_heads;
   reverse.key_dim = sizes.key_dim, reverse.value_dim = sizes.value_dim;
-  reverse.q = f.q, reverse.k = f.k, reverse.d_o = a.d_o, reverse.x = p.x, reverse.r = p.r;
-  reverse.factors = p.factors, reverse.d_final_state = a.d_final_state;
+  reverse.q = f.q, reverse.k = f.k, reverse.d_o = a.d_o, reverse.x = p.prepared.x, reverse.r = p.prepared.r;
+  reverse.factors = p.prepared.factors, reverse.d_final_state = a.d_final_state;
   reverse.segments = segments;
   reverse.d_y = p.d_y, reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
   TileMaps reverse_maps = maps;
@@ -107,9 +105,9 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   gradients.key_dim = sizes.key_dim, gradients.value_dim = sizes.value_dim;
   gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
   gradients.raw_gate = f.raw_gate, gradients.raw_beta = f.raw_beta;
-  gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.inverse;
-  gradients.x = p.x, gradients.r = p.r;
-  gradients.factors = p.factors, gradients.partials = p.partials;
+  gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.prepared.inverse;
+  gradients.x = p.prepared.x, gradients.r = p.prepared.r;
+  gradients.factors = p.prepared.factors, gradients.partials = p.partials;
   gradients.dq = a.dq, gradients.dk = a.dk, gradients.dv = a.dv;
   gradients.dg = a.dg, gradients.dbeta = a.dbeta;
   gradients.d_raw_gate = a.d_raw_gate, gradients.d_raw_beta = a.d_raw_beta;

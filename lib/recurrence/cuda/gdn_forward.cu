@@ -10,20 +10,17 @@ namespace {
 /// All parts of the forward workspace.
 struct Parts {
   Chunk* table;
-  void *x, *r;
-  float *factors, *forgetting;
+  GdnPrepared prepared;
   std::size_t bytes;
 };
 
 Parts parts(const GdnForward& a, const Chunks& chunks, void* base) {
   Workspace workspace(base);
   Parts p;
-  const std::int64_t chunk_heads = chunks.slots() * a.sizes.value_heads;
   p.table = workspace.take<Chunk>(chunks.cu_seqlens != nullptr ? chunks.slots() : 0);
-  p.x = workspace.take<char>(chunk_heads * padded(a.sizes.key_dim) * 128);
-  p.r = workspace.take<char>(chunk_heads * panel_bytes);
-  p.factors = workspace.take<float>(chunk_heads * factor_rows * 64);
-  p.forgetting = workspace.take<float>(chunk_heads);
+  Workspace kept(a.prepared);
+  const bool keeps = a.prepared != nullptr;
+  p.prepared = GdnPrepared::take(keeps ? kept : workspace, a.sizes, chunks, keeps);
   p.bytes = workspace.bytes();
   return p;
 }
@@ -31,8 +28,8 @@ Parts parts(const GdnForward& a, const Chunks& chunks, void* base) {
 template <class E, int padded_k>
 cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
   Chunks chunks = make_chunks(a.sizes);
-  const Parts p = parts(a, chunks, base);
-  if (cudaError_t e = launch_plan(chunks, p.table, stream); e != cudaSuccess) return e;
+  const auto [table, p, bytes] = parts(a, chunks, base);
+  if (cudaError_t e = launch_plan(chunks, table, stream); e != cudaSuccess) return e;
   const std::int64_t rows = a.sizes.batch * a.sizes.tokens;
   TileMaps maps;
   const bool use_maps =
@@ -46,7 +43,8 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
   prepare.key_dim = a.sizes.key_dim;
   prepare.q = a.q, prepare.k = a.k, prepare.g = a.g, prepare.beta = a.beta;
   prepare.raw_gate = a.raw_gate, prepare.raw_beta = a.raw_beta;
-  prepare.x = p.x, prepare.r = p.r, prepare.factors = p.factors, prepare.forgetting = p.forgetting;
+  prepare.x = p.x, prepare.r = p.r, prepare.inverse = p.inverse;
+  prepare.factors = p.factors, prepare.forgetting = p.forgetting;
   prepare.resident = resident_prepare_blocks();
   prepare.group = a.sizes.value_heads / a.sizes.key_heads, prepare.by_key_heads = Divisor(a.sizes.key_heads);
   if (cudaError_t e = launch_gdn_prepare<E, padded_k>(prepare, maps, stream); e != cudaSuccess) return e;
@@ -68,6 +66,12 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
 }
 
 }  // namespace
+
+std::size_t prepared_bytes(const GdnForward& a) {
+  Workspace memory(nullptr);
+  GdnPrepared::take(memory, a.sizes, make_chunks(a.sizes), true);
+  return memory.bytes();
+}
 
 std::size_t workspace_bytes(const GdnForward& a) {
   return parts(a, make_chunks(a.sizes), nullptr).bytes;

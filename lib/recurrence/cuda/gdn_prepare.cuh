@@ -36,6 +36,24 @@ inline int resident_prepare_blocks() {
   return 4 * processors();
 }
 
+/// What the preparation leaves: the results of GdnPrepare.
+struct GdnPrepared {
+  void *x, *r, *inverse;
+  float *factors, *forgetting;
+
+  /// Takes it from `memory`; `inverse`, which only backward reads, is null unless asked for.
+  static GdnPrepared take(Workspace& memory, const Sizes& sizes, const Chunks& chunks, bool with_inverse) {
+    const std::int64_t chunk_heads = chunks.slots() * sizes.value_heads;
+    GdnPrepared p;
+    p.x = memory.take<char>(chunk_heads * padded(sizes.key_dim) * 128);
+    p.r = memory.take<char>(chunk_heads * panel_bytes);
+    p.inverse = with_inverse ? memory.take<char>(chunk_heads * 2 * panel_bytes) : nullptr;
+    p.factors = memory.take<float>(chunk_heads * factor_rows * 64);
+    p.forgetting = memory.take<float>(chunk_heads);
+    return p;
+  }
+};
+
 /// Block = 128 threads, one chunk and key head; heads run fastest, then chunks from the last to the first.
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream);
