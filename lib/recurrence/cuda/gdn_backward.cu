@@ -60,7 +60,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v) && values(maps.o, p.d_y);
   use_maps = use_maps && values(gradient_maps.d_o, a.d_o) && keys(gradient_maps.dq, a.dq) &&
              keys(gradient_maps.dk, a.dk);
-  gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v, gradient_maps.d_y = maps.o;
+  gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v;
 
   GdnPrepare prepare;
   prepare.chunks = chunks, prepare.activations = f.activations, prepare.use_maps = use_maps;
@@ -105,7 +105,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   gradients.chunks = chunks, gradients.activations = f.activations, gradients.use_maps = use_maps;
   gradients.key_heads = sizes.key_heads, gradients.value_heads = sizes.value_heads;
   gradients.key_dim = sizes.key_dim, gradients.value_dim = sizes.value_dim;
-  gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
+  gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o;
   gradients.raw_gate = f.raw_gate, gradients.raw_beta = f.raw_beta;
   gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.inverse;
   gradients.x = p.x, gradients.r = p.r;
