@@ -13,7 +13,7 @@ namespace {
 /// All parts of the backward workspace.
 struct Parts {
   Chunk* table;
-  void *x, *r, *inverse, *states, *d_states, *d_y;
+  void *x, *r, *inverse, *states, *d_states;
   float *factors, *forgetting, *partials;
   std::size_t bytes;
 };
@@ -29,7 +29,6 @@ Parts parts(const GdnBackward& a, const Chunks& chunks, void* base) {
   p.inverse = workspace.take<char>(chunk_heads * 2 * panel_bytes);
   p.states = workspace.take<char>(chunk_heads * tiles * wide);
   p.d_states = workspace.take<char>(chunk_heads * tiles * wide);
-  p.d_y = workspace.take<char>(2 * sizes.batch * sizes.tokens * sizes.value_heads * sizes.value_dim);
   p.factors = workspace.take<float>(chunk_heads * factor_rows * 64);
   p.forgetting = workspace.take<float>(chunk_heads);
   const bool rates = a.d_a_log != nullptr || a.d_dt_bias != nullptr;
@@ -57,7 +56,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   const auto values = [&](CUtensorMap& map, const void* base) {
     return make_tensor_map(map, f.element, base, rows, sizes.value_heads, sizes.value_dim);
   };
-  bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v) && values(maps.o, p.d_y);
+  bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v);
   use_maps = use_maps && values(gradient_maps.d_o, a.d_o) && keys(gradient_maps.dq, a.dq) &&
              keys(gradient_maps.dk, a.dk);
   gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v;
@@ -95,7 +94,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   reverse.q = f.q, reverse.k = f.k, reverse.d_o = a.d_o, reverse.x = p.x, reverse.r = p.r;
   reverse.factors = p.factors, reverse.d_final_state = a.d_final_state;
   reverse.segments = segments;
-  reverse.d_y = p.d_y, reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
+  reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
   TileMaps reverse_maps = maps;
   reverse_maps.v = gradient_maps.d_o;
   error = launch_gdn_reverse<E, padded_k>(reverse, reverse_maps, stream);
