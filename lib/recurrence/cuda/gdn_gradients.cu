@@ -25,7 +25,6 @@ struct Block : BlockBase<E, padded_k, single> {
   using Base::h_tile;
   using Base::key_head;
   using Base::load_first;
-  using Base::maps;
   using Base::memory;
   using Base::plain_d_x;
   using Base::slot;
@@ -115,12 +114,10 @@ struct Block : BlockBase<E, padded_k, single> {
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
         sum_quads(after);
         before[0] = after[0], before[1] = after[1];
-      } else {
-        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(tiles + 1, L::s), a.dq,
-                                                 maps.dq);
       }
       end_of_head(member);
     }
+    this->finish_rows(dq, at(L::q), factor(factor_query_norm), value_tile(tiles + 1, L::s), a.dq);
   }
   /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
   /// second group arrives once it has read the states of the tile before, whose place dX takes.
@@ -222,12 +219,9 @@ struct Block : BlockBase<E, padded_k, single> {
         multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k), true);
         multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k), true);
       });
-      if (member + 1 == group()) {
-        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm),
-                                              value_tile(tiles, L::d_s), a.dk, maps.dk);
-      }
       end_of_head<true>(member);
     }
+    this->finish_rows(dk, at(L::k), factor(factor_key_norm), value_tile(tiles, L::d_s), a.dk);
   }
   /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {

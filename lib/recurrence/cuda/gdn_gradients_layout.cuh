@@ -26,11 +26,9 @@ enum Sync : int {
   sync_read,    ///< the second and the third group have read the last states
   sync_n,       ///< dR of the first group is there, in float
   sync_scores,  ///< the others' sums are there
-  sync_queries,
-  sync_keys,
+  sync_sums,
   sync_d_y,
-  sync_d_y_odd,
-  sync_sums = sync_gates_group  ///< of 64 threads, after the last of the group
+  sync_d_y_odd
 };
 
 /// What has been loaded: K and the factors; S, V and dO of even and odd value tiles; dS' of the two; R and X; A; Q.
