@@ -14,7 +14,7 @@ namespace {
 struct Parts {
   Chunk* table;
   GdnPrepared prepared;
-  void *states, *d_states, *d_y;
+  void *states, *d_states;
   float* partials;
   std::size_t bytes;
 };
@@ -29,7 +29,6 @@ Parts parts(const GdnBackward& a, const Chunks& chunks, void* base) {
   p.prepared = GdnPrepared::take(a.forward.prepared != nullptr ? kept : workspace, sizes, chunks, true);
   p.states = workspace.take<char>(chunk_heads * tiles * wide);
   p.d_states = workspace.take<char>(chunk_heads * tiles * wide);
-  p.d_y = workspace.take<char>(2 * sizes.batch * sizes.tokens * sizes.value_heads * sizes.value_dim);
   const bool rates = a.d_a_log != nullptr || a.d_dt_bias != nullptr;
   p.partials = workspace.take<float>(rates ? 2 * chunk_heads : 0);
   if (!rates) p.partials = nullptr;
@@ -55,10 +54,9 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   const auto values = [&](CUtensorMap& map, const void* base) {
     return make_tensor_map(map, f.element, base, rows, sizes.value_heads, sizes.value_dim);
   };
-  bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v) && values(maps.o, p.d_y);
-  use_maps = use_maps && values(gradient_maps.d_o, a.d_o) && keys(gradient_maps.dq, a.dq) &&
-             keys(gradient_maps.dk, a.dk);
-  gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v, gradient_maps.d_y = maps.o;
+  bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v);
+  use_maps = use_maps && values(gradient_maps.d_o, a.d_o);
+  gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v;
 
   GdnPrepare prepare;
   prepare.chunks = chunks, prepare.activations = f.activations, prepare.use_maps = use_maps;
@@ -93,7 +91,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   reverse.q = f.q, reverse.k = f.k, reverse.d_o = a.d_o, reverse.x = p.prepared.x, reverse.r = p.prepared.r;
   reverse.factors = p.prepared.factors, reverse.d_final_state = a.d_final_state;
   reverse.segments = segments;
-  reverse.d_y = p.d_y, reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
+  reverse.d_states = p.d_states, reverse.d_initial_state = a.d_initial_state;
   TileMaps reverse_maps = maps;
   reverse_maps.v = gradient_maps.d_o;
   error = launch_gdn_reverse<E, padded_k>(reverse, reverse_maps, stream);
@@ -103,7 +101,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   gradients.chunks = chunks, gradients.activations = f.activations, gradients.use_maps = use_maps;
   gradients.key_heads = sizes.key_heads, gradients.value_heads = sizes.value_heads;
   gradients.key_dim = sizes.key_dim, gradients.value_dim = sizes.value_dim;
-  gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o, gradients.d_y = p.d_y;
+  gradients.q = f.q, gradients.k = f.k, gradients.v = f.v, gradients.d_o = a.d_o;
   gradients.raw_gate = f.raw_gate, gradients.raw_beta = f.raw_beta;
   gradients.states = p.states, gradients.d_states = p.d_states, gradients.inverse = p.prepared.inverse;
   gradients.x = p.prepared.x, gradients.r = p.prepared.r;

@@ -11,9 +11,9 @@ namespace {
 
 using namespace gradients;
 
-template <class E, int padded_k>
-struct Block : BlockBase<E, padded_k> {
-  using Base = BlockBase<E, padded_k>;
+template <class E, int padded_k, bool single>
+struct Block : BlockBase<E, padded_k, single> {
+  using Base = BlockBase<E, padded_k, single>;
   using L = Layout<padded_k>;
   using Base::a;
   using Base::add_states;
@@ -25,7 +25,6 @@ struct Block : BlockBase<E, padded_k> {
   using Base::h_tile;
   using Base::key_head;
   using Base::load_first;
-  using Base::maps;
   using Base::memory;
   using Base::plain_d_x;
   using Base::slot;
@@ -35,6 +34,7 @@ struct Block : BlockBase<E, padded_k> {
   using Base::tiles;
   using Base::value_tile;
   using Base::wait;
+  using Base::wait_d_states;
   using Base::write_gates;
   using Base::write_values_gradient;
 
@@ -45,8 +45,8 @@ struct Block : BlockBase<E, padded_k> {
     clear(dq);
     float before[2] = {0.0f, 0.0f};
 #pragma unroll 1
-    for (int member = 0; member < group; ++member) {
-      const int head = key_head * group + member;
+    for (int member = 0; member < group(); ++member) {
+      const int head = key_head * group() + member;
       wait(loaded_keys, member);
       const float *query_norm = factor(factor_query_norm), *key_norm = factor(factor_key_norm);
       const float* decay = factor(factor_decay);
@@ -70,7 +70,7 @@ struct Block : BlockBase<E, padded_k> {
                                                              __float_as_uint(x[2]), __float_as_uint(x[3])));
       }
       named_arrive<sync_n, 2 * group_threads>();
-      wait(loaded_rest, member);
+      wait(loaded_inverse, member);
       std::uint32_t operand[4][4];
       for_entries([&](int j, int part, int column) {
         const float d = a.activations.scale * exp2_fast(decay[row + 8 * part] - decay[column]);
@@ -97,6 +97,7 @@ struct Block : BlockBase<E, padded_k> {
       fence_async_proxy();
       named_arrive<sync_m, 2 * group_threads>();
       float dot[2] = {0.0f, 0.0f};
+      wait(loaded_queries, 0);
       for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { dot[part] += dq[j] * x; });
       sum_quads(dot);
       if (threadIdx.x % 4 == 0) {
@@ -107,18 +108,16 @@ struct Block : BlockBase<E, padded_k> {
       }
       named_arrive<sync_scores, 3 * group_threads>();
       add<E, Tile::by_columns>(dq, operand, at(L::k));
-      named_barrier<sync_read, 2 * group_threads>();
-      if (member + 1 < group) {
+      named_barrier<sync_read, 3 * group_threads>();
+      if (member + 1 < group()) {
         float after[2] = {0.0f, 0.0f};
         for_elements<E, steps>(at(L::q), warp, [&](int j, int part, float x) { after[part] += dq[j] * x; });
         sum_quads(after);
         before[0] = after[0], before[1] = after[1];
-      } else {
-        this->template finish_rows<sync_queries>(dq, at(L::q), query_norm, value_tile(tiles + 1, L::s), a.dq,
-                                                 maps.dq);
       }
       end_of_head(member);
     }
+    this->finish_rows(dq, at(L::q), factor(factor_query_norm), value_tile(tiles + 1, L::s), a.dq);
   }
   /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
   /// second group arrives once it has read the states of the tile before, whose place dX takes.
@@ -134,6 +133,21 @@ struct Block : BlockBase<E, padded_k> {
       named_arrive<sync_y, threads>();
     } else {
       named_arrive<sync_y_odd, threads>();
+    }
+  }
+  /// The same for dY, from the fourth group to the second.
+  __device__ static void wait_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_d_y, 2 * group_threads>();
+    } else {
+      named_barrier<sync_d_y_odd, 2 * group_threads>();
+    }
+  }
+  __device__ static void arrive_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_d_y, 2 * group_threads>();
+    } else {
+      named_arrive<sync_d_y_odd, 2 * group_threads>();
     }
   }
   /// Sums of N = dR o R over rows (of one lane) and columns: the same number in both, where they cancel. A row with itself
@@ -177,24 +191,26 @@ struct Block : BlockBase<E, padded_k> {
     load_first();
     float dk[padded_k / 2];
     clear(dk);
-    for (int member = 0; member < group; ++member) {
-      const int head = key_head * group + member;
+    for (int member = 0; member < group(); ++member) {
+      const int head = key_head * group() + member;
       wait(loaded_keys, member);
       const float *beta = factor(factor_beta), *decay = factor(factor_decay);
       const float scale[2] = {-beta[row] * exp2_fast(decay[row]), -beta[row + 8] * exp2_fast(decay[row + 8])};
       this->template for_values<true>(head, member, [&](int tile) {
         arrive_y(tile);
+        wait_d_y(tile);
         std::uint32_t d_y[4][4];
         load_rows(d_y, value_tile(tile, L::d_y), warp);
         scale_rows<E>(d_y, scale);
         add<E, Tile::by_columns>(dk, d_y, value_tile(tile, L::s));
         write_values_gradient(head, tile, beta, thread);
       });
-      named_arrive<sync_read, 2 * group_threads>();
-      wait(loaded_rest, member);
+      named_arrive<sync_read, 3 * group_threads>();
+      wait(loaded_inverse, member);
       named_barrier<sync_d, 2 * group_threads>();
 
       add_left_parts<E, Tile::by_rows, Tile::by_columns>(dk, at(L::inverse), at(L::d_x), true);
+      wait(loaded_queries, 0);
       named_barrier<sync_m, 2 * group_threads>();
       add_tiles<E, Tile::by_columns, Tile::by_columns>(dk, at(L::m), at(L::q));
       named_barrier<sync_h, 2 * group_threads>();
@@ -203,26 +219,24 @@ struct Block : BlockBase<E, padded_k> {
         multiply_tiles<E, Tile::by_rows, Tile::by_columns, 4>(dk, h, at(L::k), true);
         multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(dk, h + panel_bytes, at(L::k), true);
       });
-      if (member + 1 == group) {
-        this->template finish_rows<sync_keys>(dk, at(L::k), factor(factor_key_norm),
-                                              value_tile(tiles, L::d_s), a.dk, maps.dk);
-      }
       end_of_head<true>(member);
     }
+    this->finish_rows(dk, at(L::k), factor(factor_key_norm), value_tile(tiles, L::d_s), a.dk);
   }
   /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
-    for (int member = 0; member < group; ++member) {
-      const int head = key_head * group + member;
+    for (int member = 0; member < group(); ++member) {
+      const int head = key_head * group() + member;
       float d_x[padded_k / 2], states = 0.0f;
       clear(d_x);
       wait(loaded_keys, member);
       const float* const decay = factor(factor_decay);
       this->for_values(head, member, [&](int tile) {
-        add_states(states, tile, thread);  // there is time before Y comes
         wait_y(tile);
+        wait_d_states(tile, member);
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
+        if (tile + 1 < tiles) add_states(states, tile, thread);  // there is time before the next Y comes
       });
       store_rows<E>(plain_d_x(), d_x, warp);
       fence_async_proxy();
@@ -231,12 +245,13 @@ struct Block : BlockBase<E, padded_k> {
       store_scaled(at(L::d_x), d_x, exp2_fast(last - decay[row]), exp2_fast(last - decay[row + 8]), warp);
       fence_async_proxy();
       named_arrive<sync_d, 2 * group_threads>();
-
-      wait(loaded_rest, member);
+      wait(loaded_products, member);
       float through[2] = {0.0f, 0.0f};
       for_elements<E, steps>(at(L::x), warp, [&](int j, int part, float x) { through[part] += d_x[j] * x; });
       sum_quads(through);
       if (thread % 4 == 0) sum(sum_row_x)[row] = through[0], sum(sum_row_x)[row + 8] = through[1];
+      add_states(states, tiles - 1, thread);
+      named_arrive<sync_read, 3 * group_threads>();
       states = sum_warp(states);
       if (thread % 32 == 0) sum(sum_states)[warp] = states;
       named_barrier<sync_n, 2 * group_threads>();
@@ -254,16 +269,16 @@ struct Block : BlockBase<E, padded_k> {
       end_of_head(member);
     }
   }
-  /// Fourth group: Y, the 64 x 64 matrices, the gates.
+  /// Fourth group: Y, dY, the 64 x 64 matrices, the gates.
   __device__ void gates() const {
     const int thread = threadIdx.x % group_threads, warp = thread / 32, row = own_row(warp);
-    for (int member = 0; member < group; ++member) {
-      const int head = key_head * group + member;
+    for (int member = 0; member < group(); ++member) {
+      const int head = key_head * group() + member;
       float sums[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
       wait(loaded_keys, member);
       float kk[32];
       values(head, member, kk, sums, dbeta, warp, row);
-      inverse_gradient(kk, dbeta, warp, row);
+      inverse_gradient(member, kk, dbeta, warp, row);
       sum_quads(sums);
       sum_quads(dbeta);
       if (thread % 4 == 0) {
@@ -280,7 +295,7 @@ struct Block : BlockBase<E, padded_k> {
     }
   }
 
-  /// Over the value tiles: Y; dR, to its tile; K K^T.
+  /// Over the value tiles: Y, dY; dR, to its tile; K K^T.
   __device__ void values(int head, int member, float (&kk)[32], float (&sums)[2], float (&dbeta)[2], int warp,
                          int row) const {
     const float *decay = factor(factor_decay), *beta = factor(factor_beta),
@@ -292,17 +307,14 @@ struct Block : BlockBase<E, padded_k> {
     clear(d_r);
     this->for_values(head, member, [&](int tile) {
       float y[32];  // K S, then what the state has for a row
-      std::uint32_t v[4][4], d_y[4][4];
+      std::uint32_t v[4][4];
       add_all(
           y,
           [&] {
             multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(y, at(L::k), value_tile(tile, L::s),
                                                                    false);
           },
-          [&] {
-            load_rows(v, value_tile(tile, L::v), warp);
-            load_rows(d_y, value_tile(tile, L::d_y), warp);
-          });
+          [&] { load_rows(v, value_tile(tile, L::v), warp); });
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         std::uint32_t operand[4];
@@ -318,28 +330,33 @@ struct Block : BlockBase<E, padded_k> {
       fence_async_proxy();
       arrive_y(tile);
       named_barrier<sync_gates_group, group_threads>();
-      add_all(
-          d_r,
-          [&] {
-            multiply_tiles<E, Tile::by_rows, Tile::by_rows, 4>(d_r, value_tile(tile, L::d_o),
-                                                               value_tile(tile, L::v), true);
-          },
-          [&] {
+      add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(tile, L::d_o), value_tile(tile, L::v));
+      if (tile == 0) wait(loaded_products, member);
+      wait_d_states(tile, member);
+      float d_y[32];
+      add_all(d_y, [&] {
+        multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_y, at(L::r), value_tile(tile, L::d_o),
+                                                                 false);
+        multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d_y, at(L::x), value_tile(tile, L::d_s), true);
+      });
 #pragma unroll
-            for (int s = 0; s < 4; ++s) {
+      for (int s = 0; s < 4; ++s) {
+        std::uint32_t rounded[4];
 #pragma unroll
-              for (int i = 0; i < 4; ++i) {
-                const int part = i % 2, j = 8 * s + 2 * i;
-                const float2 value = unpack<E>(v[s][i]), gradient = unpack<E>(d_y[s][i]);
-                dbeta[part] += gradient.x * (value.x - y[j]) + gradient.y * (value.y - y[j + 1]);
-                sums[part] -= b[part] * (gradient.x * y[j] + gradient.y * y[j + 1]);
-              }
-            }
-          });
+        for (int i = 0; i < 4; ++i) rounded[i] = pack<E>(d_y[8 * s + 2 * i], d_y[8 * s + 2 * i + 1]);
+        store_a(value_tile(tile, L::d_y), 16 * warp, 16 * s, rounded);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int part = i % 2, j = 8 * s + 2 * i;
+          const float2 value = unpack<E>(v[s][i]), gradient = unpack<E>(rounded[i]);
+          dbeta[part] += gradient.x * (value.x - y[j]) + gradient.y * (value.y - y[j + 1]);
+          sums[part] -= b[part] * (gradient.x * y[j] + gradient.y * y[j + 1]);
+        }
+      }
+      arrive_d_y(tile);
     });
     store_rows<E>(at(L::d_r), d_r, warp);
     fence_async_proxy();
-    wait(loaded_rest, member);
     clear(kk);
     add_tiles<E, Tile::by_rows, Tile::by_rows, steps>(kk, at(L::k), at(L::k));
     named_barrier<sync_gates_group, group_threads>();
@@ -347,7 +364,7 @@ struct Block : BlockBase<E, padded_k> {
 
   /// Through the inverse to L, from there H and dbeta. With dA = P^T dRu + K dXu^T, A^T dA is D o (R^T dR + X dX^T) below
   /// the diagonal, and nothing else of it counts.
-  __device__ void inverse_gradient(float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
+  __device__ void inverse_gradient(int member, float (&kk)[32], float (&dbeta)[2], int warp, int row) const {
     const float *beta = factor(factor_beta), *key_norm = factor(factor_key_norm),
                 *decay = factor(factor_decay);
     const std::uint32_t high = at(L::inverse), low = high + panel_bytes;
@@ -369,6 +386,7 @@ struct Block : BlockBase<E, padded_k> {
     float d_a[32];
     split_operand<E>(upper, rest, z);
     clear(d_a);
+    wait(loaded_inverse, member);
     float norms[16];
     add_all(
         d_a,
@@ -410,14 +428,14 @@ struct Block : BlockBase<E, padded_k> {
   /// All groups have read everything of a head: the next may be loaded.
   template <bool loads = false>
   __device__ void end_of_head(int member) const {
-    if (member + 1 == group) return;
+    if (member + 1 == group()) return;
     fence_async_proxy();
     named_barrier<sync_all, threads>();
-    if constexpr (loads) this->load_head(key_head * group + member + 1);
+    if constexpr (loads) this->load_head(key_head * group() + member + 1);
   }
 };
 
-template <class E, int padded_k>
+template <class E, int padded_k, bool single>
 __global__ void __launch_bounds__(threads, 1)
     gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps,
                   const Divisor heads, int group) {
@@ -425,7 +443,7 @@ __global__ void __launch_bounds__(threads, 1)
   const Task task = a.chunks.task(blockIdx.x, heads, false);
   if (task.chunk.rows == 0) return;
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
+  const Block<E, padded_k, single> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
   dependency_wait();
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
@@ -433,7 +451,7 @@ __global__ void __launch_bounds__(threads, 1)
       block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
       fence_async_proxy();
-      block.start_head(task.head * group, true, block.whole());
+      block.start_head(task.head * block.group(), true, block.whole());
 #endif
     }
   }
@@ -458,9 +476,10 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
-  return launch(gdn_gradients<E, padded_k>, a.chunks.grid(a.key_heads), gradients::threads,
-                gradients::Layout<padded_k>::bytes, Start::beside_previous, stream, a, maps,
-                Divisor(a.key_heads), a.value_heads / a.key_heads);
+  const int group = a.value_heads / a.key_heads;
+  return launch(group == 1 ? gdn_gradients<E, padded_k, true> : gdn_gradients<E, padded_k, false>,
+                a.chunks.grid(a.key_heads), gradients::threads, gradients::Layout<padded_k>::bytes,
+                Start::beside_previous, stream, a, maps, Divisor(a.key_heads), group);
 }
 
 template cudaError_t launch_gdn_gradients<Bf16, 64>(const GdnGradients&, const GdnGradientMaps&,

@@ -6,11 +6,12 @@
 #include "recurrence/cuda/tensor_map.hpp"
 
 /// The part of the backward pass that is parallel over chunks. From the states before each chunk (S), the gradients of
-/// the states after it (dS'), dO and dY, every gradient of the chunk's rows. Notation of gdn_prepare.cuh.
+/// the states after it (dS') and dO, every gradient of the chunk's rows. Notation of gdn_prepare.cuh. With the rounding of
+/// the reverse scan, dY = R^T dO + X dS'.
 namespace deltaport::recurrence::cuda {
 
 struct GdnGradientMaps {
-  CUtensorMap q, k, v, d_o, d_y, dq, dk;
+  CUtensorMap q, k, v, d_o;
 };
 
 struct GdnGradients {
@@ -18,7 +19,7 @@ struct GdnGradients {
   Activations activations;
   bool use_maps = false;
   int key_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
-  const void *q = nullptr, *k = nullptr, *v = nullptr, *d_o = nullptr, *d_y = nullptr;
+  const void *q = nullptr, *k = nullptr, *v = nullptr, *d_o = nullptr;
   const void *raw_gate = nullptr, *raw_beta = nullptr;
   const void *states = nullptr, *d_states = nullptr;  ///< [slots, HV, V tiles] images
   const void* inverse = nullptr;                      ///< [slots, HV, 2] images of A, high and low part

@@ -7,7 +7,8 @@
 /// What the groups of the gradient kernel share: places, copies, products.
 namespace deltaport::recurrence::cuda::gradients {
 
-template <class E, int padded_k>
+/// `single`: a key head has one value head, so that no loop over heads keeps addresses in registers.
+template <class E, int padded_k, bool single>
 struct BlockBase {
   using L = Layout<padded_k>;
   static constexpr int steps = padded_k / 16;
@@ -17,8 +18,9 @@ struct BlockBase {
   unsigned char* memory;
   std::int64_t slot;
   Chunk chunk;
-  int key_head, group, tiles;
+  int key_head, heads, tiles;  // heads: value heads of the key head
 
+  __device__ int group() const { return single ? 1 : heads; }
   __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
   __device__ std::uint32_t value_tile(int tile, int part) const {
     return at(L::values + (tile & 1) * L::value_bytes + part);
@@ -58,13 +60,21 @@ struct BlockBase {
     if (first && tiles_too) start_rows(L::k, maps.k, full);
     copy_bulk(at(L::factors), a.factors + chunk_head(head) * factor_rows * 64, factor_rows * 256, full);
   }
-  __device__ void start_rest(int head, bool first, bool tiles_too) const {
-    std::uint64_t* const full = barrier(loaded_rest);
-    barrier_arrive_expect(full, 3 * panel_bytes + L::wide + (first && tiles_too ? L::wide : 0));
+  __device__ void start_products(int head) const {
+    std::uint64_t* const full = barrier(loaded_products);
+    barrier_arrive_expect(full, L::wide + panel_bytes);
     copy_bulk(at(L::r), image_at<panel_bytes>(a.r, chunk_head(head)), panel_bytes, full);
-    if (first && tiles_too) start_rows(L::q, maps.q, full);
     copy_bulk(at(L::x), image_at<L::wide>(a.x, chunk_head(head)), L::wide, full);
+  }
+  __device__ void start_inverse(int head) const {
+    std::uint64_t* const full = barrier(loaded_inverse);
+    barrier_arrive_expect(full, 2 * panel_bytes);
     copy_bulk(at(L::inverse), image_at<2 * panel_bytes>(a.inverse, chunk_head(head)), 2 * panel_bytes, full);
+  }
+  __device__ void start_queries(bool tiles_too) const {
+    std::uint64_t* const full = barrier(loaded_queries);
+    barrier_arrive_expect(full, tiles_too ? L::wide : 0);
+    if (tiles_too) start_rows(L::q, maps.q, full);
   }
   __device__ void start_rows(int to, const CUtensorMap& map, std::uint64_t* full) const {
 #pragma unroll
@@ -75,33 +85,45 @@ struct BlockBase {
   }
   __device__ void start_values(int head, int tile, bool tiles_too) const {
     std::uint64_t* const full = barrier(loaded_values + (tile & 1));
-    const std::int64_t image = chunk_head(head) * tiles + tile;
     const std::uint32_t to = value_tile(tile, 0);
-    barrier_arrive_expect(full, 2 * L::wide + (tiles_too ? 3 * panel_bytes : 0));
-    copy_bulk(to + L::s, image_at<L::wide>(a.states, image), L::wide, full);
+    barrier_arrive_expect(full, L::wide + (tiles_too ? 2 * panel_bytes : 0));
+    copy_bulk(to + L::s, image_at<L::wide>(a.states, chunk_head(head) * tiles + tile), L::wide, full);
     if (tiles_too) {
       const int column = 64 * tile, row = static_cast<int>(chunk.row);
       copy_tile_bulk(to + L::v, &maps.v, column, head, row, full);
-      copy_tile_bulk(to + L::d_y, &maps.d_y, column, head, row, full);
       copy_tile_bulk(to + L::d_o, &maps.d_o, column, head, row, full);
     }
-    copy_bulk(to + L::d_s, image_at<L::wide>(a.d_states, image), L::wide, full);
   }
+  __device__ void start_d_states(int head, int tile) const {
+    std::uint64_t* const full = barrier(loaded_d_states + (tile & 1));
+    barrier_arrive_expect(full, L::wide);
+    copy_bulk(value_tile(tile, L::d_s), image_at<L::wide>(a.d_states, chunk_head(head) * tiles + tile),
+              L::wide, full);
+  }
+  /// Y needs S, V and dO, which come before dS', and nobody needs A or Q before the last value tile.
   __device__ void start_head(int head, bool first, bool tiles_too) const {
     start_keys(head, first, tiles_too);
     start_values(head, 0, tiles_too);
-    if (tiles > 1) start_values(head, 1, tiles_too);
-    start_rest(head, first, tiles_too);
+    start_products(head);
+    start_d_states(head, 0);
+    if (tiles > 1) start_values(head, 1, tiles_too), start_d_states(head, 1);
+    start_inverse(head);
+    if (first) start_queries(tiles_too);
   }
 #endif
   /// By one thread, before any other passes a barrier of the block.
   __device__ void prepare_barriers() const {
 #if defined(DELTAPORT_BULK_COPY)
-    const int arrivals = whole() ? 1 : group_threads + 1;
+    const int of_images = 1, of_tiles = whole() ? 1 : group_threads + 1;
 #else
-    const int arrivals = group_threads;
+    const int of_images = group_threads, of_tiles = group_threads;
 #endif
-    for (int i = 0; i < barrier_count; ++i) barrier_init(barrier(i), arrivals);
+    barrier_init(barrier(loaded_keys), of_tiles), barrier_init(barrier(loaded_queries), of_tiles);
+    barrier_init(barrier(loaded_products), of_images), barrier_init(barrier(loaded_inverse), of_images);
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(barrier(loaded_values + i), of_tiles);
+      barrier_init(barrier(loaded_d_states + i), of_images);
+    }
   }
   /// By the second group: what the copy engine does not bring of a value tile, and of a head.
   __device__ void load_values_by_threads(int head, int tile) const {
@@ -110,20 +132,27 @@ struct BlockBase {
 #if !defined(DELTAPORT_BULK_COPY)
     const std::int64_t image = chunk_head(head) * tiles + tile;
     copy_image_async<L::wide, group_threads>(to + L::s, image_at<L::wide>(a.states, image), thread);
-    copy_image_async<L::wide, group_threads>(to + L::d_s, image_at<L::wide>(a.d_states, image), thread);
 #endif
 #pragma unroll 1
-    for (int i = 0; i < 3; ++i) {
-      const TensorTiles tensor{i == 0 ? a.v : i == 1 ? a.d_o : a.d_y, a.value_heads, a.value_dim};
+    for (int i = 0; i < 2; ++i) {
+      const TensorTiles tensor{i == 0 ? a.v : a.d_o, a.value_heads, a.value_dim};
       tensor.load<64, group_threads>(to + i * panel_bytes, chunk.row, chunk.rows, head, 64 * tile, thread);
     }
     copies_arrive(barrier(loaded_values + (tile & 1)));
+#if !defined(DELTAPORT_BULK_COPY)
+    copy_image_async<L::wide, group_threads>(to + L::d_s, image_at<L::wide>(a.d_states, image), thread);
+    copies_arrive(barrier(loaded_d_states + (tile & 1)));
+#endif
   }
   __device__ void load_head_by_threads(int head, bool first) const {
     const int thread = threadIdx.x % group_threads;
 #if !defined(DELTAPORT_BULK_COPY)
     copy_image_async<factor_rows * 256, group_threads>(
         at(L::factors), a.factors + chunk_head(head) * factor_rows * 64, thread);
+    copy_image_async<L::wide, group_threads>(at(L::x), image_at<L::wide>(a.x, chunk_head(head)), thread);
+    copy_image_async<panel_bytes, group_threads>(at(L::r), image_at<panel_bytes>(a.r, chunk_head(head)),
+                                                 thread);
+    copies_arrive(barrier(loaded_products));
 #endif
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
@@ -136,16 +165,15 @@ struct BlockBase {
         copies_arrive(barrier(loaded_keys));
 #pragma unroll 1
         for (int tile = 0; tile < min(tiles, 2); ++tile) load_values_by_threads(head, tile);
+      } else if (first) {
+        copies_arrive(barrier(loaded_queries));
       }
     }
 #if !defined(DELTAPORT_BULK_COPY)
-    copy_image_async<L::wide, group_threads>(at(L::x), image_at<L::wide>(a.x, chunk_head(head)), thread);
-    copy_image_async<panel_bytes, group_threads>(at(L::r), image_at<panel_bytes>(a.r, chunk_head(head)),
-                                                 thread);
     copy_image_async<2 * panel_bytes, group_threads>(
         at(L::inverse), image_at<2 * panel_bytes>(a.inverse, chunk_head(head)), thread);
+    copies_arrive(barrier(loaded_inverse));
 #endif
-    copies_arrive(barrier(loaded_rest));
   }
   /// By the second group, once nobody reads what was there.
   __device__ void load_head(int head) const {
@@ -157,7 +185,7 @@ struct BlockBase {
   }
   __device__ void load_values(int head, int tile) const {
 #if defined(DELTAPORT_BULK_COPY)
-    if (first_warp() && elected()) start_values(head, tile, whole());
+    if (first_warp() && elected()) start_values(head, tile, whole()), start_d_states(head, tile);
     if (whole()) return;
 #endif
     load_values_by_threads(head, tile);
@@ -167,19 +195,25 @@ struct BlockBase {
 #if defined(DELTAPORT_BULK_COPY)
     if (whole()) return;
 #endif
-    load_head_by_threads(key_head * group, true);
+    load_head_by_threads(key_head * group(), true);
   }
   __device__ void wait(int which, int turn) const {
     barrier_wait(barrier(which), turn & 1);
     if (!whole()) fence_async_proxy();
+  }
+  /// For loads of value tiles, of which there are two places: of this one by the heads so far.
+  __device__ int uses(int tile, int member) const {
+    return member * ((tiles + 1 - (tile & 1)) >> 1) + (tile >> 1);
+  }
+  __device__ void wait_d_states(int tile, int member) const {
+    wait(loaded_d_states + (tile & 1), uses(tile, member));
   }
   /// Calls body(tile) for all value tiles of the group's `member`; loads, by the second group, go two tiles ahead.
   template <bool loads = false, class Body>
   __device__ void for_values(int head, int member, Body body) const {
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
-      const int uses_by_a_head = (tiles + 1 - (tile & 1)) >> 1;  // of this one of the two places
-      wait(loaded_values + (tile & 1), member * uses_by_a_head + (tile >> 1));
+      wait(loaded_values + (tile & 1), uses(tile, member));
       body(tile);
       if (tile + 2 < tiles) {
         fence_async_proxy();
@@ -274,11 +308,10 @@ struct BlockBase {
     write_gate_gradients<E>(a, chunk, slot, head, t, d_sum, sum(sum_beta)[t], shared + 4);
   }
 
-  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
-  /// rows; group of 128 threads, barrier `id`.
-  template <int id>
+  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`, a warp its own: a bulk store would have
+  /// to be waited for before the block may end. `d` is with respect to the normalised rows.
   __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
-                              std::uint32_t stage, void* to, const CUtensorMap& map) const {
+                              std::uint32_t stage, void* to) const {
     const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
     const float scale[2] = {norm[row], norm[row + 8]};
     float dot[2] = {0.0f, 0.0f};
@@ -290,25 +323,22 @@ struct BlockBase {
     for_elements<E, steps>(tile, warp,
                            [&](int j, int part, float x) { d[j] = scale[part] * (d[j] - along[part] * x); });
     store_rows<E>(stage, d, warp);
-#if defined(DELTAPORT_BULK_COPY)
-    if (whole()) {
-      fence_async_proxy();
-      named_barrier<id, group_threads>();
-      if (first_warp() && elected()) {
+    __syncwarp();
+    constexpr unsigned units = padded_k / 8, together = 32 / units, count = 16 / together;
+    const unsigned lane = threadIdx.x % 32, first = 16 * warp + lane / units, column = lane % units * 8;
+    uint4 x[count];
 #pragma unroll
-        for (int panel = 0; panel < padded_k / 64; ++panel) {
-          store_tile_bulk(&map, 64 * panel, key_head, static_cast<int>(chunk.row),
-                          stage + panel * panel_bytes);
-        }
-        bulk_stores_wait_read();
-      }
-      return;
-    }
-#endif
-    named_barrier<id, group_threads>();
+    for (unsigned i = 0; i < count; ++i)
+      x[i] = load_shared16(stage + unit_offset(first + i * together, column));
+    if (static_cast<int>(column) >= a.key_dim) return;
     const TensorTiles out{to, a.key_heads, a.key_dim};
-    out.store<padded_k, group_threads>(stage, chunk.row, chunk.rows, key_head, 0,
-                                       threadIdx.x % group_threads);
+    char* place = const_cast<char*>(out.at(chunk.row + first, key_head, static_cast<int>(column)));
+    const std::int64_t step = together * out.row_bytes();
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      if (static_cast<int>(first + i * together) < chunk.rows) *reinterpret_cast<uint4*>(place) = x[i];
+      place += step;
+    }
   }
 };
 

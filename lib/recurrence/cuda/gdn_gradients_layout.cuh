@@ -23,16 +23,24 @@ enum Sync : int {
   sync_e,  ///< dX is there, without decays, and nobody reads Y any more
   sync_d,  ///< dX is there with decays
   sync_h,
-  sync_read,    ///< the second group has read the last states
+  sync_read,    ///< the second and the third group have read the last states
   sync_n,       ///< dR of the first group is there, in float
   sync_scores,  ///< the others' sums are there
-  sync_queries,
-  sync_keys,
-  sync_sums
+  sync_sums,
+  sync_d_y,
+  sync_d_y_odd
 };
 
-/// What has been loaded: K and the factors; the tiles of even and odd value tiles; Q, A, R and X.
-enum Loaded : int { loaded_keys, loaded_values, loaded_rest = loaded_values + 2, barrier_count };
+/// What has been loaded: K and the factors; S, V and dO of even and odd value tiles; dS' of the two; R and X; A; Q.
+enum Loaded : int {
+  loaded_keys,
+  loaded_values,
+  loaded_d_states = loaded_values + 2,
+  loaded_products = loaded_d_states + 2,
+  loaded_inverse,
+  loaded_queries,
+  barrier_count
+};
 
 template <int padded_k>
 struct Layout {
@@ -51,6 +59,7 @@ struct Layout {
   static constexpr int sums = factors + factor_rows * 256;
   static constexpr int barriers = sums + 16 * 256;
   static constexpr int bytes = barriers + barrier_count * 8;
+  static_assert(bytes <= 227 * 1024);
 };
 /// Rows of 64 floats where the groups meet.
 enum Sum : int {

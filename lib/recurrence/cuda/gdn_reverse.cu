@@ -19,7 +19,7 @@ struct Layout {
   static constexpr int q = k + padded_k * 128;
   static constexpr int x = q + padded_k * 128;
   static constexpr int r = x + padded_k * 128;
-  static constexpr int d_o = r + panel_bytes;  // later dY
+  static constexpr int d_o = r + panel_bytes;
   static constexpr int factors = d_o + panel_bytes;
   static constexpr int stage_bytes = factors + factor_bytes;
   static constexpr int state = stages * stage_bytes;  // rounded dS^T
@@ -87,7 +87,6 @@ struct Block {
     k.load<padded_k, group_threads>(to + L::k, row, place.rows(i), place.key_head, 0, thread);
     q.load<padded_k, group_threads>(to + L::q, row, place.rows(i), place.key_head, 0, thread);
   }
-  /// dO, whose place held an earlier dY.
   __device__ void load_gradient(int turn, bool whole) const {
     const int thread = threadIdx.x % group_threads, i = chunk(turn);
     const TensorTiles d_o{a.d_o, a.value_heads, a.value_dim};
@@ -122,34 +121,14 @@ struct Block {
     named_barrier<1, group_threads>();
     barriers().state.signal_free();
   }
-  __device__ void store_d_y(int turn, bool whole) const {
-    const int thread = threadIdx.x % group_threads, i = chunk(turn);
-    const std::uint32_t tile = stage(turn) + L::d_o;
-    const TensorTiles d_y{a.d_y, a.value_heads, a.value_dim};
-#if defined(DELTAPORT_BULK_COPY)
-    if (whole) {
-      if (thread == 0) {
-        store_tile_bulk(&maps.o, place.tile, place.head, static_cast<int>(place.row(i)), tile);
-        bulk_stores_wait_read();
-      }
-      named_barrier<1, group_threads>();
-      return;
-    }
-#endif
-    d_y.store<64, group_threads>(tile, place.row(i), place.rows(i), place.head, place.tile, thread);
-    named_barrier<1, group_threads>();
-  }
   __device__ void move() const {
     const int turns = place.chunks;
-    for (int turn = 0; turn < turns + stages; ++turn) {
-      if (turn < turns || turn >= stages) {
+    for (int turn = 0; turn < turns + stages - 1; ++turn) {
+      if (turn < turns) {
         barriers().ring.wait_empty(turn);
-        if (turn < turns) load(turn, whole(turn));
-        if (turn >= stages + place.quiet) store_d_y(turn - stages, whole(turn - stages));
-        if (turn < turns) {
-          load_gradient(turn, whole(turn));
-          barriers().ring.signal_loads(turn);
-        }
+        load(turn, whole(turn));
+        load_gradient(turn, whole(turn));
+        barriers().ring.signal_loads(turn);
       }
       // The state of a turn is written at its beginning, when the loads of the next stages - 1 turns are on their way.
       const int written = turn - (stages - 1);
@@ -197,7 +176,7 @@ struct Block {
     as_operand<E>(operand, state);
     for (int turn = 0; turn < place.chunks; ++turn) {
       float d_y[32];
-      std::uint32_t gradient[4][4], rounded[4][4];
+      std::uint32_t gradient[4][4];
       barriers().ring.wait_full(turn, whole(turn));
       const float* const f = factors(turn);
 #pragma unroll
@@ -222,17 +201,13 @@ struct Block {
       products_begin();
       multiply<E, Tile::by_columns>(state, query, stage(turn) + L::q, true);
       products_commit();
-      as_operand<E>(rounded, d_y);
       make_w(gradient, d_y, f + factor_erase * 64);
       hold(state);
       products_begin();
       multiply<E, Tile::by_columns>(state, gradient, stage(turn) + L::k, true);
       products_commit();
-#pragma unroll
-      for (int s = 0; s < 4; ++s) store_a_transposed(stage(turn) + L::d_o, 16 * s, 16 * warp, rounded[s]);
       products_wait<0>();
       hold(state);
-      fence_async_proxy();
       barriers().ring.signal_empty(turn, team);
       as_operand<E>(operand, state);
     }

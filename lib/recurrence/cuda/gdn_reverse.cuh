@@ -12,13 +12,12 @@ namespace deltaport::recurrence::cuda {
 struct GdnReverse {
   Chunks chunks;
   Segments segments;
-  bool use_maps = false;  ///< the maps are valid: q, k, v = d_o, o = d_y
+  bool use_maps = false;  ///< the maps are valid: q, k, v = d_o
   int key_heads = 1, value_heads = 1, key_dim = 128, value_dim = 128;
   const void *q = nullptr, *k = nullptr, *d_o = nullptr;
   const void *x = nullptr, *r = nullptr;  ///< images from the preparation
   const float* factors = nullptr;         ///< see Factor
   const float* d_final_state = nullptr;   ///< [N, HV, K, V] or null
-  void* d_y = nullptr;                    ///< [rows, HV, V]
   void* d_states = nullptr;               ///< [slots, HV, V tiles] images 64 (V) x K: dS^T after each chunk
   float* d_initial_state = nullptr;       ///< [N, HV, K, V] or null
 };
