@@ -108,14 +108,38 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     levels.load(erase, L::erase);
     levels.inside(k, q, erase, L::levels);
     const Far far = load_far(at.far);
-    Fragment to, behind;
-    levels.load(to, L::upper);
-    levels.load(behind, L::lower);
+    Fragment upper, lower;
+    levels.load(upper, L::upper);
+    levels.load(lower, L::lower);
+    const float2* const ends = part<float2>(L::ends) + at.strip * L::channels + at.channel;
+    if (at.strip % 2 == 1) {
+      levels.template from_lower<1>(at.strip ^ 1, upper, L::k, L::lower, {});
+    } else {
+      levels.template from_upper<1>(at.strip ^ 1, lower, k, L::q, L::erase, L::upper, {});
+    }
+    if (at.strip >= 2) {
+      LevelGradients::Outer outer;
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        outer.other[c] = part<float>(L::second)[at.channel + 8 * c];
+        outer.own[c] = at.strip == 3 ? ends[8 * c].y : 1.0f;
+      }
+      levels.template from_lower<2>(0, upper, L::k, L::lower, outer);
+    } else {
+      LevelGradients::Outer outer;
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        outer.other[c] = part<float2>(L::ends)[3 * L::channels + at.channel + 8 * c].y;
+        outer.own[c] = at.strip == 0 ? part<float>(L::second)[at.channel + 8 * c] : 1.0f;
+      }
+      levels.template from_upper<2>(2, lower, k, L::q, L::erase, L::upper, outer);
+    }
     float before_strip[2], after_strip[2];
-    const StripDecay* const decays = part<StripDecay>(L::strips) + at.channel;
-    levels.from_lower<8, L::channels>(to, L::k, L::lower, decays, before_strip);
-    levels.from_upper<8, L::channels>(behind, k, L::q, L::erase, L::upper, decays + 3 * L::channels,
-                                      after_strip);
+#pragma unroll
+    for (unsigned c = 0; c < 2; ++c) {
+      const float2 end = ends[8 * c];
+      before_strip[c] = end.x, after_strip[c] = at.strip == 3 ? 1.0f : end.y;
+    }
 
     Fragment b, odd, unit;
     levels.load(b, L::b);
@@ -136,7 +160,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       float key[4], query[4], product[4], before[4], after[4];
       unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
       unpack_rows<Half>(product, erase, n);
-      unpack_rows<Half>(before, to, n), unpack_rows<Half>(after, behind, n);
+      unpack_rows<Half>(before, upper, n), unpack_rows<Half>(after, lower, n);
       // Span 1: the odd rows against the even ones.
       const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
       const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
@@ -211,12 +235,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     }
     if (x < 2) {
       float sum = x == 0 ? through[0] : through[1];
-      if (at.strip == 0) {
-        // Through what the chunk leaves of the state before it.
-        const StripDecay first = decays[8 * x];
-        sum += first.first * first.rest * (x == 0 ? after_strip[0] : after_strip[1]) *
-               part<float>(L::d_gamma)[at.channel + 8 * x];
-      }
+      // What the chunk leaves of the state before it belongs to all rows too.
+      if (at.strip == 0) sum += part<float>(L::through_gamma)[at.channel + 8 * x];
       part<float>(L::decay_sums)[at.strip * L::channels + 32 * x + at.channel / 16 * 8 + at.channel % 8] =
           sum;
     }

@@ -15,7 +15,7 @@ struct Gdn2ChannelsLayout {
   static constexpr int tile = channels * 128;
   static constexpr int k = 0, q = tile, b = 2 * tile;  // b: later db
   static constexpr int erase = 3 * tile;               // b o k
-  // Decays from a strip's first row to each (without its own), and from each to the strip's last row.
+  // Factors of span 16: decays from a strip's first row to each, and from each to the first row of the next strip.
   static constexpr int upper = 4 * tile, lower = 5 * tile;
   static constexpr int d_gate = 6 * tile;  // dG in float, see float_offset
   static constexpr int scores = 8 * tile;  // dP, dL
@@ -31,17 +31,21 @@ struct Gdn2ChannelsLayout {
   static constexpr int row_sums = upper, bias_sums = row_sums + 8 * channels * 4,
                        rates = bias_sums + 8 * channels * 4;
   static_assert(rates + warps * 4 <= upper + 2 * tile);
-  static constexpr int strips = levels + level_places;  // StripDecay of every strip and channel
+  // Of every strip and channel: the decay from the chunk's beginning to the strip's first row, and from the next strip's
+  // first row to the chunk's end; it is 1 for the last strip, which has `third` there.
+  static constexpr int ends = levels + level_places;
+  // From anchor to anchor: to the third strip's from the second's; `third`: to the fourth's.
+  static constexpr int second = ends + 4 * channels * 8;
   // Of every strip the sums over its rows of k m', in the order of sum_columns; of every row and part q dq and k dk.
-  static constexpr int decay_sums = strips + 4 * channels * 8, dots = decay_sums + 4 * channels * 4;
+  static constexpr int decay_sums = second + channels * 4, dots = decay_sums + 4 * channels * 4;
   static constexpr int other_dots = dots + parts * 64 * 8;  // of the other channels' block, written by it
   // What a row's parts are multiplied with: dQ~; dK~ and dK^; k and q for what its product with itself gives.
   static constexpr int query_factors = other_dots + parts * 64 * 8, key_factors = query_factors + 64 * 4,
                        diagonal = key_factors + 64 * 4;
-  static constexpr int rows = diagonal + 64 * 4;       // reciprocal norms of k and q
-  static constexpr int d_gamma = rows + 64 * 8;        // the gradient of 2^G_last
-  static constexpr int unit = d_gamma + channels * 4;  // 8 x 8, and zeroes
-  static constexpr int barrier = unit + 256;
+  static constexpr int rows = diagonal + 64 * 4;             // reciprocal norms of k and q
+  static constexpr int through_gamma = rows + 64 * 8;        // 2^G_last times its gradient
+  static constexpr int unit = through_gamma + channels * 4;  // 8 x 8, and zeroes
+  static constexpr int barrier = unit + 128 + 16;
   static constexpr int bytes = barrier + 16;
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
@@ -97,10 +101,9 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                        {x.x, x.y, x.z, x.w});
     }
   }
-  /// What a thread reads of the gates: two channels of the warp's eight rows.
+  /// What a thread reads of the gates: two channels of the warp's eight rows; pre-activations in the first float.
   struct Gates {
-    float2 logs[8];
-    std::uint32_t raw[8];
+    float2 x[8];
   };
   /// Rows that have a token; none where there is no channel.
   __device__ int gate_rows(unsigned warp) const {
@@ -113,11 +116,22 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const unsigned step = a.gate_heads * a.key_dim;
     const std::int64_t first =
         (chunk.row + 8 * warp) * step + this->head * a.key_dim + this->first_channel + 2 * (threadIdx.x % 32);
+    const int rows = gate_rows(warp);
     Gates gates;
     if (activations().gate == Gate::log_decay) {
-      Input::read_rows(gates.logs, a.g + first, step * 4, gate_rows(warp));
+      const float* from = a.g + first;
+#pragma unroll
+      for (int i = 0; i < 8; ++i, from += step) {
+        gates.x[i] = {0.0f, 0.0f};
+        if (i < rows) gates.x[i] = *reinterpret_cast<const float2*>(from);
+      }
     } else {
-      Input::read_rows(gates.raw, static_cast<const E*>(a.raw_gate) + first, step * 2, gate_rows(warp));
+      const E* from = static_cast<const E*>(a.raw_gate) + first;
+#pragma unroll
+      for (int i = 0; i < 8; ++i, from += step) {
+        gates.x[i] = {0.0f, 0.0f};
+        if (i < rows) gates.x[i].x = *reinterpret_cast<const float*>(from);
+      }
     }
     return gates;
   }
@@ -127,7 +141,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const Activations& act = activations();
     if (act.gate == Gate::log_decay) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) decay[i] = one(gates.logs[i]);
+      for (int i = 0; i < 8; ++i) decay[i] = one(gates.x[i]);
       return;
     }
     const Rate rate = read_rate(act, this->head);
@@ -139,7 +153,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                                            this->first_channel + 2 * (threadIdx.x % 32));
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float2 x = unpack<E>(gates.raw[i]);
+      const float2 x = unpack<E>(__float_as_uint(gates.x[i].x));
       const float bound = act.gate_lower_bound;
       decay[i] = one({natural_decay(act.gate, x.x + bias.x, rate, bound),
                       natural_decay(act.gate, x.y + bias.y, rate, bound)});
@@ -186,10 +200,29 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     part<float>(L::key_factors)[i] = unit ? 1.0f : 1.0f / key;
     part<float>(L::diagonal)[i] = undo * __half2float(product);
   }
+  /// What decays between strips, by a thread of each channel.
+  __device__ void stage_ends(float d_gamma) const {
+    const unsigned channel = threadIdx.x % 64;
+    const float* const edges = part<float>(L::edges) + channel / 2 * 4 + channel % 2;
+    float first[4], rest[4];
+#pragma unroll
+    for (unsigned s = 0; s < 4; ++s) {
+      const float* const strip = edges + 256 * s;
+      first[s] = strip[0], rest[s] = strip[2] * strip[128] * strip[130];
+    }
+    const float second = rest[1] * first[2], third = rest[2] * first[3], after_second = third * rest[3],
+                after_first = second * after_second, before_first = first[0] * rest[0] * first[1];
+    float2* const ends = part<float2>(L::ends) + channel;
+    ends[0] = {first[0], after_first}, ends[L::channels] = {before_first, after_second};
+    ends[2 * L::channels] = {before_first * second, rest[3]};
+    ends[3 * L::channels] = {before_first * second * third, third};
+    part<float>(L::second)[channel] = second;
+    part<float>(L::through_gamma)[channel] = before_first * after_first * d_gamma;
+  }
   /// The unit matrix as operand, see transpose.
   __device__ void stage_unit() const {
     const unsigned i = threadIdx.x;
-    if (i >= 64) return;
+    if (i >= 36) return;
     const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
     part<std::uint32_t>(L::unit)[i] = i % 4 != i / 8 || i >= 32 ? 0u : i / 4 % 2 == 0 ? one : one << 16;
   }
@@ -207,36 +240,34 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     if (member == 0) stage_unit();
     if (threadIdx.x < 64) {
       part<float2>(L::rows)[threadIdx.x] = {key, query};
-      part<float>(L::d_gamma)[threadIdx.x] = d_gamma;
     }
     const RowOctet own{address(0) + 1024 * warp + 4 * lane};
     float2 decay[8];
     take_decays(decay, gates, warp);
     const DecayProducts products = stage_octet(own, decay, L::levels + L::tile);
-    const float2 first = decay[0], rest = products.to[7];
+    const float2 first = decay[0];
     float4* const edges = part<float4>(L::edges) + lane;
-    edges[32 * warp] = {first.x, first.y, rest.x, rest.y};
+    edges[32 * warp] = {first.x, first.y, products.to[7].x, products.to[7].y};
     // In one half of the strip the products are the factors.
     const bool even = warp % 2 == 0;
-    if (even) {
-      own.store(L::upper, products.to);
-    } else {
-      own.store(L::levels, products.to);
-      own.store(L::lower, products.behind);
-    }
+    own.store(even ? L::upper : L::levels, products.to);
     store_scores(scores, warp);
     __syncthreads();  // this, and the barriers are made
-    const float4 edge = edges[32 * (warp ^ 1)];
-    if (even) {
-      const float2 next = {edge.x, edge.y}, other = {edge.z, edge.w}, joined = next * other;
-      own.store(L::levels, products.behind, next);
-      own.store(L::lower, products.behind, joined);
-      const float2 others = rest * joined;
-      part<float4>(L::strips)[16 * warp + lane] = {first.x, others.x, first.y, others.y};
-    } else {
-      own.store(L::upper, products.to, first * float2{edge.z, edge.w});
+    const float4 pair = edges[32 * (warp ^ 1)];
+    float2 next = {1.0f, 1.0f};
+    if (warp / 2 < 3) {
+      const float4 edge = edges[64 * (warp / 2) + 64];
+      next = {edge.x, edge.y};
     }
+    if (even) {
+      own.store(L::levels, products.behind, {pair.x, pair.y});
+      next = next * float2{pair.x * pair.z, pair.y * pair.w};
+    } else {
+      own.store(L::upper, products.to, first * float2{pair.z, pair.w});
+    }
+    own.store(L::lower, products.behind, next);
     if (threadIdx.x < 64) stage_row(key, query, undo);
+    if (threadIdx.x >= L::threads - 64) stage_ends(d_gamma);
     this->wait_tiles(member);
     if (activations().beta == Beta::plain) {
       normalise_rows<true>(Beta::plain);

@@ -119,11 +119,6 @@ __device__ __forceinline__ DecayProducts stage_octet(const RowOctet& own, const 
   return {{one, d[1], d12, d12 * d[3], d1234, d1234 * d[5], d1234 * d56, d1234 * d567},
           {d[1] * d234567, d234567, d34567, d4567, d567, d67, d[7], one}};
 }
-/// Of a strip and channel: the decay of the first row and that of all others.
-struct StripDecay {
-  float first, rest;
-};
-
 /// The sums of 16 channels.
 constexpr unsigned gradient_channels = 32, gradient_groups = gradient_channels / 16;
 struct LevelSums {
@@ -141,6 +136,15 @@ struct LevelSums {
       odd = first ? factor.y * d[2 * c + 1] : odd + factor.y * d[2 * c + 1];
     }
   }
+  /// sum += factor F d, one factor a channel.
+  __device__ __forceinline__ static void add_scaled(float (&sum)[8], unsigned n, const Fragment& f,
+                                                    const float (&d)[4], const float (&factor)[2]) {
+#pragma unroll
+    for (unsigned c = 0; c < 2; ++c) {
+      const float2 x = unpack<Half>(f[2 * n + c]) * factor[c];
+      sum[4 * n + 2 * c] += x.x * d[2 * c], sum[4 * n + 2 * c + 1] += x.y * d[2 * c + 1];
+    }
+  }
   /// To `back`; k: F o k of these rows, in two registers.
   template <bool first = false>
   __device__ __forceinline__ void add_back(unsigned n, std::uint32_t k0, std::uint32_t k1,
@@ -150,11 +154,11 @@ struct LevelSums {
   }
 };
 
-/// What a lane adds to the address of an 8 x 8 unit matrix, behind which lies one of zeroes, for load_matrices to give a
+/// What a lane adds to the address of an 8 x 8 unit matrix, behind which a row of zeroes lies, for load_matrices to give a
 /// unit matrix of 16 x 16. It comes from memory since the compiler would make its registers anew for every product.
 __device__ __forceinline__ unsigned unit_row() {
   const unsigned t = threadIdx.x;
-  return (t & 7) << 4 | ((t << 4 ^ t << 3) & 128);
+  return ((t >> 3 ^ t >> 4) & 1) != 0 ? 128 : (t & 7) << 4;
 }
 /// A fragment by rows to floats in the layout of LevelSums: times the unit matrix.
 template <class E>
@@ -187,6 +191,13 @@ struct LevelGradients {
   std::uint32_t tiles, rows, columns;
   unsigned strip;
   LevelSums& sums;
+
+  static constexpr unsigned strip_bytes = strip_rows * 128;
+  /// On the span of 32 rows, what the factors of the own strip are multiplied with, and those of the outer strip on the
+  /// other side: decays between their anchors and its, 1 for the inner strips. Of the lane's two channels.
+  struct Outer {
+    float own[2], other[2];
+  };
 
   __device__ void load(Fragment& a, unsigned tile) const { load_matrices_transposed(a, tiles + tile); }
 
@@ -252,96 +263,87 @@ struct LevelGradients {
     }
   }
 
-  static constexpr unsigned strip_bytes = strip_rows * 128;
-
-  /// What other strips give to the upper rows, from the first strip on; `to` holds F of the own rows, and the tile `lower`
-  /// that of the others. From strip to strip the sums decay, see StripDecay: of the lane's first channel and `second`
-  /// later from `decays` on, `stride` behind each other. `past`: the decay from the chunk's beginning to the strip's first
-  /// row.
-  template <unsigned second, unsigned stride>
-  __device__ void from_lower(const Fragment& to, unsigned k_tile, unsigned lower, const StripDecay* decays,
-                             float (&past)[2]) const {
-    float u[2][4] = {}, t[2][4] = {};
-    std::uint32_t other = tiles - strip * strip_bytes, block = columns - strip * score_block_bytes;
+  /// A span that joins strips, with `count` strips from `other` on the other side; `upper` and `lower` are the factors of
+  /// the own rows, `upper_tile` and `lower_tile` those of all.
+  template <unsigned count>
+  __device__ void from_lower(unsigned other, const Fragment& upper, unsigned k_tile, unsigned lower_tile,
+                             const Outer& outer) const {
+    const std::uint32_t from = tiles + (other - strip) * strip_bytes,
+                        block = columns + (other - strip) * score_block_bytes;
+    float u[2][4], t[2][4];
 #pragma unroll
-    for (unsigned c = 0; c < 2; ++c) {
-      const StripDecay x = decays[c * second];
-      past[c] = other == tiles ? x.first : x.first * x.rest;
-    }
-#pragma unroll 1
-    while (other != tiles) {
+    for (unsigned c = 0; c < count; ++c) {
       Fragment p, l, f, k;
-      load_matrices_transposed(k, other + k_tile);
-      load_matrices_transposed(f, other + lower);
-      load_matrices(p, block);
-      load_matrices(l, block + score_bytes);
-      other += strip_bytes, block += score_block_bytes, decays += stride;
-      const StripDecay x[2] = {decays[0], decays[second]};
+      load_matrices_transposed(k, from + c * strip_bytes + k_tile);
+      load_matrices_transposed(f, from + c * strip_bytes + lower_tile);
+      load_matrices(p, block + c * score_block_bytes);
+      load_matrices(l, block + c * score_block_bytes + score_bytes);
       multiply_halves(k, f);
+      if (count == 2 && c == 0) {
 #pragma unroll
-      for (unsigned n = 0; n < 2; ++n) {
-        multiply_add<Half>(u[n], k, p[2 * n], p[2 * n + 1]);
-        multiply_add<Half>(t[n], k, l[2 * n], l[2 * n + 1]);
+        for (unsigned i = 0; i < 4; ++i)
+          k[i] = multiply_halves(k[i], pack<Half>(outer.other[i % 2], outer.other[i % 2]));
       }
 #pragma unroll
-      for (unsigned c = 0; c < 2; ++c) {
-        const float decay = other == tiles ? x[c].first : x[c].first * x[c].rest;
-        past[c] *= decay;
-#pragma unroll
-        for (unsigned n = 0; n < 2; ++n) {
-          u[n][2 * c] *= decay, u[n][2 * c + 1] *= decay;
-          t[n][2 * c] *= decay, t[n][2 * c + 1] *= decay;
+      for (unsigned n = 0; n < 2; ++n) {
+        if (c == 0) {
+          multiply_first(u[n], k, p[2 * n], p[2 * n + 1]);
+          multiply_first(t[n], k, l[2 * n], l[2 * n + 1]);
+        } else {
+          multiply_add<Half>(u[n], k, p[2 * n], p[2 * n + 1]);
+          multiply_add<Half>(t[n], k, l[2 * n], l[2 * n + 1]);
         }
       }
     }
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
-      LevelSums::add(sums.u, n, to, u[n]);
-      LevelSums::add(sums.t, n, to, t[n]);
+      if (count == 1) {
+        LevelSums::add(sums.u, n, upper, u[n]);
+        LevelSums::add(sums.t, n, upper, t[n]);
+      } else {
+        LevelSums::add_scaled(sums.u, n, upper, u[n], outer.own);
+        LevelSums::add_scaled(sums.t, n, upper, t[n], outer.own);
+      }
     }
   }
-  /// The same for the lower rows, from the last strip on; `behind` holds F of the own rows, `decays` are those of the last
-  /// strip. `rest`: the decay from the end of the strip to that of the chunk.
-  template <unsigned second, unsigned stride>
-  __device__ void from_upper(const Fragment& behind, const Fragment& k, unsigned q_tile, unsigned b_tile,
-                             unsigned upper, const StripDecay* decays, float (&rest)[2]) const {
-    float m[2][4] = {};
-    std::uint32_t other = tiles + (3 - strip) * strip_bytes,
-                  block = rows + (6 - strip * (strip + 1) / 2) * score_block_bytes,
-                  back = 3 * score_block_bytes;
-    StripDecay x[2] = {decays[0], decays[second]};
-    rest[0] = other == tiles ? 1.0f : x[0].rest, rest[1] = other == tiles ? 1.0f : x[1].rest;
-#pragma unroll 1
-    while (other != tiles) {
+  template <unsigned count>
+  __device__ void from_upper(unsigned other, const Fragment& lower, const Fragment& k, unsigned q_tile,
+                             unsigned b_tile, unsigned upper_tile, const Outer& outer) const {
+    float m[2][4];
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      const unsigned c = count - 1 - i;  // the outer strip first
+      const std::uint32_t from = tiles + (other + c - strip) * strip_bytes,
+                          block = rows + (score_block(0, other + c, strip) - score_block(0, strip, strip));
       Fragment p, l, f, q, b;
-      load_matrices_transposed(q, other + q_tile);
-      load_matrices_transposed(f, other + upper);
+      load_matrices_transposed(q, from + q_tile);
+      load_matrices_transposed(f, from + upper_tile);
       load_matrices_transposed(p, block);
-      load_matrices_transposed(b, other + b_tile);
+      load_matrices_transposed(b, from + b_tile);
       load_matrices_transposed(l, block + score_bytes);
-      other -= strip_bytes, block -= back, back -= score_block_bytes, decays -= stride;
-      const StripDecay before[2] = {decays[0], decays[second]};
       multiply_halves(q, f);
       multiply_halves(b, f);
 #pragma unroll
       for (unsigned n = 0; n < 2; ++n) {
-        multiply_add<Half>(m[n], q, p[2 * n], p[2 * n + 1]);
+        if (i == 0) {
+          multiply_first(m[n], q, p[2 * n], p[2 * n + 1]);
+        } else {
+#pragma unroll
+          for (unsigned j = 0; j < 4; ++j) m[n][j] *= outer.other[j / 2];
+          multiply_add<Half>(m[n], q, p[2 * n], p[2 * n + 1]);
+        }
         multiply_add<Half>(m[n], b, l[2 * n], l[2 * n + 1]);
-      }
-#pragma unroll
-      for (unsigned c = 0; c < 2; ++c) {
-        const float decay = other == tiles ? x[c].first : x[c].first * before[c].rest;
-        rest[c] *= decay;
-        x[c] = before[c];
-#pragma unroll
-        for (unsigned n = 0; n < 2; ++n) m[n][2 * c] *= decay, m[n][2 * c + 1] *= decay;
       }
     }
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
-      LevelSums::add(sums.m, n, behind, m[n]);
-      sums.add_back(n, multiply_halves(k[2 * n], behind[2 * n]),
-                    multiply_halves(k[2 * n + 1], behind[2 * n + 1]), m[n]);
+      if (count == 2) {
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) m[n][j] *= outer.own[j / 2];
+      }
+      LevelSums::add(sums.m, n, lower, m[n]);
+      sums.add_back(n, multiply_halves(k[2 * n], lower[2 * n]),
+                    multiply_halves(k[2 * n + 1], lower[2 * n + 1]), m[n]);
     }
   }
 };
