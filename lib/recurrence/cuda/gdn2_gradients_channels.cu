@@ -51,17 +51,20 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   /// the 16 at hand.
   struct Place {
     unsigned strip, first_row, channel;
-    std::uint32_t tiles;    // see LevelGradients
-    std::uint32_t sums[2];  // see float_offset: of the first 8 channels and of the others
-    std::size_t far;        // byte offset in the first kernel's fragments
+    std::uint32_t tiles, rows, columns;  // see LevelGradients
+    std::uint32_t sums[2];               // see float_offset: of the first 8 channels and of the others
+    std::size_t far;                     // byte offset in the first kernel's fragments
   };
   __device__ Place place(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32, strip = warp / L::parts,
                    first = gradient_channels * (warp % L::parts), row = strip_rows * strip + 2 * (lane % 4);
+    const std::uint32_t block = address(L::scores) + score_block(0, strip, strip);
     return {strip,
             row,
             first + lane / 4,
             address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
+            block + score_rows(),
+            block + score_columns(),
             {address(0) + float_offset(row, first + lane / 4),
              address(0) + float_offset(row, first + lane / 4 + 8)},
             static_cast<std::size_t>(image) * (padded_k * 128) +
@@ -98,26 +101,55 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   /// norm; db goes to its tile, dG to its place.
   __device__ void gradients(const Place& at, float undo, Dots& dots) const {
     LevelSums sums;
-    const LevelGradients levels{at.tiles, address(L::scores), at.strip, sums};
+    const LevelGradients levels{at.tiles, at.rows, at.columns, at.strip, sums};
     Fragment k, q, erase;
     levels.load(k, L::k);
     levels.load(q, L::q);
     levels.load(erase, L::erase);
     levels.inside(k, q, erase, L::levels);
     const Far far = load_far(at.far);
-    levels.template join<1>(at.strip % 2 == 1, at.strip ^ 1, L::k, L::q, L::erase, L::near);
-    levels.template join<2>(at.strip >= 2, at.strip >= 2 ? 0 : 2, L::k, L::q, L::erase, L::far);
+    Fragment upper, lower;
+    levels.load(upper, L::upper);
+    levels.load(lower, L::lower);
+    const float2* const ends = part<float2>(L::ends) + at.strip * L::channels + at.channel;
+    if (at.strip % 2 == 1) {
+      levels.template from_lower<1>(at.strip ^ 1, upper, L::k, L::lower, {});
+    } else {
+      levels.template from_upper<1>(at.strip ^ 1, lower, k, L::q, L::erase, L::upper, {});
+    }
+    if (at.strip >= 2) {
+      LevelGradients::Outer outer;
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        outer.other[c] = part<float>(L::second)[at.channel + 8 * c];
+        outer.own[c] = at.strip == 3 ? ends[8 * c].y : 1.0f;
+      }
+      levels.template from_lower<2>(0, upper, L::k, L::lower, outer);
+    } else {
+      LevelGradients::Outer outer;
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        outer.other[c] = part<float2>(L::ends)[3 * L::channels + at.channel + 8 * c].y;
+        outer.own[c] = at.strip == 0 ? part<float>(L::second)[at.channel + 8 * c] : 1.0f;
+      }
+      levels.template from_upper<2>(2, lower, k, L::q, L::erase, L::upper, outer);
+    }
+    float before_strip[2], after_strip[2];
+#pragma unroll
+    for (unsigned c = 0; c < 2; ++c) {
+      const float2 end = ends[8 * c];
+      before_strip[c] = end.x, after_strip[c] = at.strip == 3 ? 1.0f : end.y;
+    }
 
-    Fragment b, past, rest, odd;
+    Fragment b, odd, unit;
     levels.load(b, L::b);
-    levels.load(past, L::past);
-    levels.load(rest, L::rest);
     levels.load(odd, L::levels + 3 * L::tile);
-    const std::uint32_t unit = unit_operand<E>(), zero = chunk.rows >> 16;
+    load_matrices(unit, address(L::unit) + unit_row());
     float far_q[8], far_b[8], far_k[8];
-    transpose<E>(far_q, far.d_query, unit, zero);
-    transpose<E>(far_b, far.d_erase, unit, zero);
-    transpose<E>(far_k, far.d_restored, unit, zero);
+    transpose<E>(far_q, far.d_query, unit);
+    transpose<E>(far_b, far.d_erase, unit);
+    transpose<E>(far_k, far.d_restored, unit);
+    const bool holds_last = at.strip == static_cast<unsigned>(chunk.rows - 1) / strip_rows;
     const unsigned x = threadIdx.x % 4;
     const unsigned scores = L::scores + score_block(0, at.strip, at.strip) + score_element(2 * x + 1, 2 * x);
     float through[2] = {};  // sums of k m' over the rows, of the lane's channels
@@ -128,7 +160,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       float key[4], query[4], product[4], before[4], after[4];
       unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
       unpack_rows<Half>(product, erase, n);
-      unpack_rows<Bf16>(before, past, n), unpack_rows<Bf16>(after, rest, n);
+      unpack_rows<Half>(before, upper, n), unpack_rows<Half>(after, lower, n);
       // Span 1: the odd rows against the even ones.
       const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
       const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
@@ -143,18 +175,32 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       }
       // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
       // decays. So it leaves out products of a row with itself, and what the last row gives the state.
-      float d_product[4];
+      float d_product[4], last[4];
+      const unsigned row = at.first_row + 8 * n;
+      const float2 query_factor = *reinterpret_cast<const float2*>(part<float>(L::query_factors) + row),
+                   key_factor = *reinterpret_cast<const float2*>(part<float>(L::key_factors) + row),
+                   diagonal = *reinterpret_cast<const float2*>(part<float>(L::diagonal) + row);
+      const auto of = [](float2 x, unsigned j) { return j % 2 == 0 ? x.x : x.y; };
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
-        const RowFactors& factor = part<RowFactors>(L::factors)[at.first_row + 8 * n + j % 2];
-        const float d_query = undo * u[j] + factor.query * (before[j] * far_q[4 * n + j]);
-        d_product[j] = undo * t[j] + factor.key * (before[j] * far_b[4 * n + j]);
-        const float last = after[j] * far_k[4 * n + j], decayed = factor.decayed * last,
-                    near = undo * m[j] + decayed, left = key[j] * decayed;
+        before[j] *= before_strip[j / 2], after[j] *= after_strip[j / 2];
+        last[j] = of(key_factor, j) * (after[j] * far_k[4 * n + j]);
+        m[j] = undo * m[j] + last[j] + of(diagonal, j) * query[j];
+      }
+      if (holds_last) {
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+          if (static_cast<int>(row + j % 2) == chunk.rows - 1) last[j] = 0.0f;
+        }
+      }
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        const float d_query = undo * u[j] + of(query_factor, j) * (before[j] * far_q[4 * n + j]);
+        d_product[j] = undo * t[j] + of(key_factor, j) * (before[j] * far_b[4 * n + j]);
+        const float left = key[j] * last[j];
         t[j] = query[j] * d_query + product[j] * d_product[j] - (undo * back[j] + left);
         through[j / 2] += left;
-        u[j] = d_query + factor.diagonal * key[j];
-        m[j] = near + (factor.key - factor.decayed) * last + factor.diagonal * query[j];
+        u[j] = d_query + of(diagonal, j) * key[j];
       }
       float gate[4], d_b[4];
       unpack_rows<E>(gate, b, n);
@@ -177,7 +223,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
         dots.q[2 * n + j % 2] += query[j] * u[j];
         dots.k[2 * n + j % 2] += key[j] * m[j];
       }
-      store_floats(at, L::past, n, t);
+      store_floats(at, L::d_gate, n, t);
       store_floats(at, L::d_query, n, u);
       store_floats(at, L::d_key, n, m);
     }
@@ -187,16 +233,22 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       through[c] += __shfl_xor_sync(0xffffffffu, through[c], 1);
       through[c] += __shfl_xor_sync(0xffffffffu, through[c], 2);
     }
-    if (x < 2)
-      part<float>(L::decay_sums)[at.strip * L::channels + at.channel + 8 * x] =
-          x == 0 ? through[0] : through[1];
+    if (x < 2) {
+      float sum = x == 0 ? through[0] : through[1];
+      // What the chunk leaves of the state before it belongs to all rows too.
+      if (at.strip == 0) sum += part<float>(L::through_gamma)[at.channel + 8 * x];
+      part<float>(L::decay_sums)[at.strip * L::channels + 32 * x + at.channel / 16 * 8 + at.channel % 8] =
+          sum;
+    }
   }
   /// Adds the sums of the gate heads before, which this thread has left, to the rows from 8 n; leaves them for the next.
   __device__ void exchange(float* u, float* m, unsigned n, const Place& at) const {
+    std::int64_t place = slot;
+    hide(place);  // or the address would be made where there is one member too
     const unsigned g = at.channel % gradient_channels / 16;
     float4* const to =
         reinterpret_cast<float4*>(arguments.sums) +
-        (((slot * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g +
+        (((place * arguments.input.key_heads + key_head) * blocks + first_channel / L::channels) * 8 + 4 * g +
          n) *
             threads +
         threadIdx.x;
@@ -268,7 +320,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       if (rows <= i * step) break;
       store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
       if (!last) continue;
-      const float2 scale = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + row + i * step);
+      const float2 scale = part<float2>(L::rows)[row + i * step];
       float2 dot = {0.0f, 0.0f};
       if (norm) {
         const float4 own = part<float4>(L::dots)[row + i * step];
@@ -294,7 +346,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
     Columns columns;
     columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
-    const unsigned from = L::past + float_offset(8 * warp, columns.channel);
+    const unsigned from = L::d_gate + float_offset(8 * warp, columns.channel);
 #pragma unroll
     for (unsigned r = 0; r < 8; ++r)
       columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
@@ -302,20 +354,18 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     for (int r = 6; r >= 0; --r) {
       columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
     }
-    *reinterpret_cast<float2*>(part<float>(L::row_sums) + warp * L::channels + columns.channel) =
-        columns.dg[0];
+    part<float2>(L::row_sums)[warp * (L::channels / 2) + lane] = columns.dg[0];
     return columns;
   }
   /// Adds what lies behind the rows and the chunk; then out, or through the activation.
   __device__ void write_gates(Columns& columns, unsigned warp) const {
     const auto add = [&](float2& sum, const float* from) {
-      const float2 x = *reinterpret_cast<const float2*>(from + columns.channel);
+      const float2 x = reinterpret_cast<const float2*>(from)[threadIdx.x % 32];
       sum.x += x.x, sum.y += x.y;
     };
-    float2 tail = {0.0f, 0.0f};
-    add(tail, part<float>(L::through_gamma));
+    float2 tail = reinterpret_cast<const float2*>(part<float>(L::decay_sums))[threadIdx.x % 32];
 #pragma unroll
-    for (int s = 0; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
+    for (int s = 1; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
 #pragma unroll
     for (unsigned later = 7; later > 0; --later) {
       if (later > warp) add(tail, part<float>(L::row_sums) + later * L::channels);

@@ -8,43 +8,44 @@
 /// The shared memory of a block of gdn2_channels, and what comes into it.
 namespace deltaport::recurrence::cuda {
 
-/// What a row's parts are multiplied with: dQ~, dK~ and dK^; dK^ as far as a decay goes with it, and k and q for what
-/// the row's product with itself gives.
-struct RowFactors {
-  float query, key, decayed, diagonal;
-};
-
 /// 64 channels a block: two blocks on a multiprocessor wait for different things.
 struct Gdn2ChannelsLayout {
   static constexpr int channels = 64, threads = 256, warps = threads / 32;
   static constexpr int parts = channels / gradient_channels;  // of the channels, one per warp of a strip
   static constexpr int tile = channels * 128;
-  static constexpr int k = 0, q = tile, b = 2 * tile;     // b: later db
-  static constexpr int erase = 3 * tile;                  // b o k
-  static constexpr int past = 4 * tile, rest = 5 * tile;  // 2^G and 2^(G_last - G), in bfloat16 for its range
-  static constexpr int far = 6 * tile, near = 7 * tile;   // factors of the spans 32 and 16
-  static constexpr int scores = 8 * tile;                 // dP, dL
+  static constexpr int k = 0, q = tile, b = 2 * tile;  // b: later db
+  static constexpr int erase = 3 * tile;               // b o k
+  // Factors of span 16: decays from a strip's first row to each, and from each to the first row of the next strip.
+  static constexpr int upper = 4 * tile, lower = 5 * tile;
+  static constexpr int d_gate = 6 * tile;  // dG in float, see float_offset
+  static constexpr int scores = 8 * tile;  // dP, dL
   static constexpr int levels =
       scores + 2 * score_bytes;  // factors of the spans 8, 4 and 2; decays of odd rows
   static constexpr int level_places = 4 * tile;
-  static constexpr int decays = levels;  // before: of every row and channel
-  // Sums in float (see float_offset), which take the bytes of the same strip and 16 channels in two tiles, read before by
-  // the same warp alone: dG those of `past` and `rest`, dq and dk before the norm those of the levels.
+  // Sums in float (see float_offset), which take the bytes of the same strip and 16 channels in two tiles of the levels,
+  // read before by the same warp alone: dq and dk before the norm.
   static constexpr int d_query = levels, d_key = levels + 2 * tile;
+  static constexpr int edges =
+      d_gate;  // before: of every octet and two channels its first row's decay, the others'
   // Afterwards, where the warps meet: sums over 8 rows of dG, and of the gate's gradient; of every warp the rate's.
-  static constexpr int row_sums = far, bias_sums = row_sums + 8 * channels * 4,
+  static constexpr int row_sums = upper, bias_sums = row_sums + 8 * channels * 4,
                        rates = bias_sums + 8 * channels * 4;
-  static_assert(rates + warps * 4 <= far + 2 * tile && 64 * channels * 4 <= level_places);
-  static constexpr int edges = levels + level_places;
-  // Later, of every strip the sums over its rows of k m', and of every row and part q dq and k dk.
-  static constexpr int decay_sums = edges, dots = decay_sums + 4 * channels * 4;
-  static_assert(dots + parts * 64 * 8 <= edges + 2 * 4 * channels * 4);
-  static constexpr int other_dots =
-      edges + 2 * 4 * channels * 4;  // of the other channels' block, written by it
-  static constexpr int factors = other_dots + parts * 64 * 8;
-  static constexpr int rows = factors + 64 * sizeof(RowFactors);
-  static constexpr int through_gamma = rows + 64 * sizeof(RowScale);  // gamma times its gradient
-  static constexpr int barrier = through_gamma + channels * 4;
+  static_assert(rates + warps * 4 <= upper + 2 * tile);
+  // Of every strip and channel: the decay from the chunk's beginning to the strip's first row, and from the next strip's
+  // first row to the chunk's end; it is 1 for the last strip, which has `third` there.
+  static constexpr int ends = levels + level_places;
+  // From anchor to anchor: to the third strip's from the second's; `third`: to the fourth's.
+  static constexpr int second = ends + 4 * channels * 8;
+  // Of every strip the sums over its rows of k m', in the order of sum_columns; of every row and part q dq and k dk.
+  static constexpr int decay_sums = second + channels * 4, dots = decay_sums + 4 * channels * 4;
+  static constexpr int other_dots = dots + parts * 64 * 8;  // of the other channels' block, written by it
+  // What a row's parts are multiplied with: dQ~; dK~ and dK^; k and q for what its product with itself gives.
+  static constexpr int query_factors = other_dots + parts * 64 * 8, key_factors = query_factors + 64 * 4,
+                       diagonal = key_factors + 64 * 4;
+  static constexpr int rows = diagonal + 64 * 4;             // reciprocal norms of k and q
+  static constexpr int through_gamma = rows + 64 * 8;        // 2^G_last times its gradient
+  static constexpr int unit = through_gamma + channels * 4;  // 8 x 8, and zeroes
+  static constexpr int barrier = unit + 128 + 16;
   static constexpr int bytes = barrier + 16;
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
@@ -100,68 +101,63 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
                        {x.x, x.y, x.z, x.w});
     }
   }
-  /// What a thread reads of the gates: four channels of every sixteenth row. Rows and channels that are none read
-  /// something else instead, so that all loads go out together.
+  /// What a thread reads of the gates: two channels of the warp's eight rows; pre-activations in the first float.
   struct Gates {
-    uint4 x[4];  // floats, or pre-activations in the first half
+    float2 x[8];
   };
-  __device__ bool gate_inside() const {
-    return this->first_channel + 4 * (threadIdx.x % 16) < static_cast<unsigned>(arguments.input.key_dim);
+  /// Rows that have a token; none where there is no channel.
+  __device__ int gate_rows(unsigned warp) const {
+    return this->first_channel + 2 * (threadIdx.x % 32) < static_cast<unsigned>(arguments.input.key_dim)
+               ? chunk.rows - static_cast<int>(8 * warp)
+               : 0;
   }
-  __device__ Gates read_gates() const {
+  __device__ Gates read_gates(unsigned warp) const {
     const Gdn2Prepare& a = arguments.input;
-    const unsigned step = a.gate_heads * a.key_dim, last = chunk.rows - 1,
-                   channel = gate_inside() ? 4 * (threadIdx.x % 16) : 0u;
-    const std::size_t first =
-        static_cast<std::size_t>(chunk.row) * step + this->head * a.key_dim + this->first_channel;
-    unsigned at[4];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) at[i] = min(16 * i + threadIdx.x / 16, last) * step + channel;
+    const unsigned step = a.gate_heads * a.key_dim;
+    const std::int64_t first =
+        (chunk.row + 8 * warp) * step + this->head * a.key_dim + this->first_channel + 2 * (threadIdx.x % 32);
+    const int rows = gate_rows(warp);
     Gates gates;
     if (activations().gate == Gate::log_decay) {
+      const float* from = a.g + first;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) gates.x[i] = *reinterpret_cast<const uint4*>(a.g + first + at[i]);
+      for (int i = 0; i < 8; ++i, from += step) {
+        gates.x[i] = {0.0f, 0.0f};
+        if (i < rows) gates.x[i] = *reinterpret_cast<const float2*>(from);
+      }
     } else {
-      const E* const from = static_cast<const E*>(a.raw_gate) + first;
+      const E* from = static_cast<const E*>(a.raw_gate) + first;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint2 x = *reinterpret_cast<const uint2*>(from + at[i]);
-        gates.x[i] = {x.x, x.y, 0u, 0u};
+      for (int i = 0; i < 8; ++i, from += step) {
+        gates.x[i] = {0.0f, 0.0f};
+        if (i < rows) gates.x[i].x = *reinterpret_cast<const float*>(from);
       }
     }
     return gates;
   }
   /// To decays; 1 where there is no token or channel.
-  __device__ void store_decays(Gates& gates) const {
-    if (activations().gate != Gate::log_decay) activate(gates);
-    const int rows = gate_inside() ? chunk.rows - static_cast<int>(threadIdx.x / 16) : 0;
-    float4* const to = part<float4>(L::decays) + threadIdx.x;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const auto one = [](std::uint32_t x) { return exp2_fast(log2_e * __uint_as_float(x)); };
-      const uint4& x = gates.x[i];
-      to[i * L::threads] = 16 * i < rows ? make_float4(one(x.x), one(x.y), one(x.z), one(x.w))
-                                         : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    }
-  }
-  __device__ void activate(Gates& gates) const {
+  __device__ void take_decays(float2 (&decay)[8], const Gates& gates, unsigned warp) const {
+    const auto one = [](float2 x) { return float2{exp2_fast(log2_e * x.x), exp2_fast(log2_e * x.y)}; };
     const Activations& act = activations();
-    const Rate rate = read_rate(act, this->head);
-    float2 bias[2] = {};
-    if (act.dt_bias != nullptr && gate_inside()) {
-      const auto* const from = reinterpret_cast<const float2*>(
-          act.dt_bias + std::int64_t{this->head} * arguments.input.key_dim + this->first_channel);
-      bias[0] = from[2 * (threadIdx.x % 16)], bias[1] = from[2 * (threadIdx.x % 16) + 1];
-    }
+    if (act.gate == Gate::log_decay) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint4& x = gates.x[i];
-      const float2 left = unpack<E>(x.x), right = unpack<E>(x.y);
-      const auto one = [&](float x) {
-        return __float_as_uint(natural_decay(act.gate, x, rate, act.gate_lower_bound));
-      };
-      x = {one(left.x + bias[0].x), one(left.y + bias[0].y), one(right.x + bias[1].x),
-           one(right.y + bias[1].y)};
+      for (int i = 0; i < 8; ++i) decay[i] = one(gates.x[i]);
+      return;
+    }
+    const Rate rate = read_rate(act, this->head);
+    const int rows = gate_rows(warp);
+    float2 bias = {};
+    if (act.dt_bias != nullptr && rows > 0)
+      bias =
+          *reinterpret_cast<const float2*>(act.dt_bias + std::int64_t{this->head} * arguments.input.key_dim +
+                                           this->first_channel + 2 * (threadIdx.x % 32));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 x = unpack<E>(__float_as_uint(gates.x[i].x));
+      const float bound = act.gate_lower_bound;
+      decay[i] = one({natural_decay(act.gate, x.x + bias.x, rate, bound),
+                      natural_decay(act.gate, x.y + bias.y, rate, bound)});
+      if (i >= rows) decay[i] = {1.0f, 1.0f};
     }
   }
   /// k, q and b o k of length 1, as normalise makes them, eight channels of two rows a thread.
@@ -176,7 +172,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       k[i] = *reinterpret_cast<const uint4*>(at + L::k + i * step);
       q[i] = *reinterpret_cast<const uint4*>(at + L::q + i * step);
       b[i] = *reinterpret_cast<const uint4*>(at + L::b + i * step);
-      norms[i] = *reinterpret_cast<const float2*>(part<RowScale>(L::rows) + threadIdx.x / 8 + 32 * i);
+      norms[i] = part<float2>(L::rows)[threadIdx.x / 8 + 32 * i];
     }
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -194,91 +190,89 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       *reinterpret_cast<uint4*>(at + L::erase + i * step) = erase;
     }
   }
-  /// Where a strip's factors of a level go.
-  __device__ static int level_tile(const Strip& own, int level) {
-    return L::levels + level * L::tile + own.strip * level_bytes;
-  }
-  __device__ void stage_first(const Strip& own, const float2 (&decay)[strip_rows], float2 d_gamma) const {
-    stage_level<8>(own, decay, level_tile(own, 0));
-    stage_level<4>(own, decay, level_tile(own, 1));
-    const StripFactors f = this->factors(own);
-    stage_join<true>(own, decay, f, L::far);
-    if (own.strip == 0) {
-      *reinterpret_cast<float2*>(part<float>(L::through_gamma) + own.channel) = f.gamma * d_gamma;
-    }
-    float2 past = f.before;
-#pragma unroll
-    for (int i = 0; i < strip_rows; ++i) {
-      if (i > 0) past = past * decay[i];
-      own.store<Bf16>(L::past, i, past);
-    }
-  }
-  __device__ void stage_second(const Strip& own, const float2 (&decay)[strip_rows]) const {
-    stage_level<2>(own, decay, level_tile(own, 2));
-#pragma unroll
-    for (int i = 0; i < strip_rows; i += 2) own.store<Half>(L::levels + 3 * L::tile, i, decay[i + 1]);
-    const StripFactors f = this->factors(own);
-    stage_join<false>(own, decay, f, L::near);
-    float2 rest = f.next * f.after;
-#pragma unroll
-    for (int i = strip_rows - 1; i >= 0; --i) {
-      if (i < strip_rows - 1) rest = rest * decay[i + 1];
-      own.store<Bf16>(L::rest, i, rest);
-    }
-  }
-  __device__ void stage_row(unsigned i, float undo) const {
-    const RowScale& scale = part<RowScale>(L::rows)[i];
+  /// The factors of a row, by its thread, from its reciprocal norms.
+  __device__ void stage_row(float key, float query, float undo) const {
+    const unsigned i = threadIdx.x;
+    const bool unit = activations().l2_norm;
     const Half product =
         *part<Half>(L::scores + score_block(0, i / 16, i / 16) + score_element(i % 16, i % 16));
-    part<RowFactors>(L::factors)[i] = {activations().scale * scale.query_back, scale.key_back,
-                                       static_cast<int>(i) == chunk.rows - 1 ? 0.0f : scale.key_back,
-                                       undo * __half2float(product)};
+    part<float>(L::query_factors)[i] = activations().scale * (unit ? 1.0f : 1.0f / query);
+    part<float>(L::key_factors)[i] = unit ? 1.0f : 1.0f / key;
+    part<float>(L::diagonal)[i] = undo * __half2float(product);
   }
-  /// Everything up to the factors; two threads share a strip of two channels. Returns `undo`.
+  /// What decays between strips, by a thread of each channel.
+  __device__ void stage_ends(float d_gamma) const {
+    const unsigned channel = threadIdx.x % 64;
+    const float* const edges = part<float>(L::edges) + channel / 2 * 4 + channel % 2;
+    float first[4], rest[4];
+#pragma unroll
+    for (unsigned s = 0; s < 4; ++s) {
+      const float* const strip = edges + 256 * s;
+      first[s] = strip[0], rest[s] = strip[2] * strip[128] * strip[130];
+    }
+    const float second = rest[1] * first[2], third = rest[2] * first[3], after_second = third * rest[3],
+                after_first = second * after_second, before_first = first[0] * rest[0] * first[1];
+    float2* const ends = part<float2>(L::ends) + channel;
+    ends[0] = {first[0], after_first}, ends[L::channels] = {before_first, after_second};
+    ends[2 * L::channels] = {before_first * second, rest[3]};
+    ends[3 * L::channels] = {before_first * second * third, third};
+    part<float>(L::second)[channel] = second;
+    part<float>(L::through_gamma)[channel] = before_first * after_first * d_gamma;
+  }
+  /// The unit matrix as operand, see transpose.
+  __device__ void stage_unit() const {
+    const unsigned i = threadIdx.x;
+    if (i >= 36) return;
+    const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
+    part<std::uint32_t>(L::unit)[i] = i % 4 != i / 8 || i >= 32 ? 0u : i / 4 % 2 == 0 ? one : one << 16;
+  }
+  /// Everything up to the factors. Returns `undo`.
   __device__ float begin(unsigned warp) const {
-    constexpr unsigned half_warps = L::warps / 2;
-    const unsigned second = warp / half_warps, strip = warp % half_warps, lane = threadIdx.x % 32;
-    const Strip own{memory,
-                    L::k,
-                    L::q,
-                    L::erase,
-                    part<RowScale>(L::rows),
-                    static_cast<int>(strip),
-                    static_cast<int>(2 * lane)};
+    const unsigned lane = threadIdx.x % 32;
     if (member == 0) dependency_wait();
     // All loads before what needs the first of them.
+    const Gates gates = read_gates(warp);
     const Scores scores = read_scores(warp);
     const float* const norms = arguments.input.norms + 2 * image * 64 + threadIdx.x % 64;
     const float query = norms[0], key = norms[64], undo = arguments.between.undo[image];
-    const float2 d_gamma = *reinterpret_cast<const float2*>(arguments.between.d_gamma + image * padded_k +
-                                                            this->first_channel + own.channel);
-    Gates gates = read_gates();
-    __syncthreads();  // the barriers are made
+    const float d_gamma =
+        arguments.between.d_gamma[image * padded_k + this->first_channel + threadIdx.x % 64];
+    if (member == 0) stage_unit();
     if (threadIdx.x < 64) {
-      const bool unit = activations().l2_norm;
-      part<RowScale>(L::rows)[threadIdx.x] = {key, query, unit ? 1.0f : 1.0f / key,
-                                              unit ? 1.0f : 1.0f / query};
+      part<float2>(L::rows)[threadIdx.x] = {key, query};
     }
-    store_decays(gates);
+    const RowOctet own{address(0) + 1024 * warp + 4 * lane};
+    float2 decay[8];
+    take_decays(decay, gates, warp);
+    const DecayProducts products = stage_octet(own, decay, L::levels + L::tile);
+    const float2 first = decay[0];
+    float4* const edges = part<float4>(L::edges) + lane;
+    edges[32 * warp] = {first.x, first.y, products.to[7].x, products.to[7].y};
+    // In one half of the strip the products are the factors.
+    const bool even = warp % 2 == 0;
+    own.store(even ? L::upper : L::levels, products.to);
     store_scores(scores, warp);
+    __syncthreads();  // this, and the barriers are made
+    const float4 pair = edges[32 * (warp ^ 1)];
+    float2 next = {1.0f, 1.0f};
+    if (warp / 2 < 3) {
+      const float4 edge = edges[64 * (warp / 2) + 64];
+      next = {edge.x, edge.y};
+    }
+    if (even) {
+      own.store(L::levels, products.behind, {pair.x, pair.y});
+      next = next * float2{pair.x * pair.z, pair.y * pair.w};
+    } else {
+      own.store(L::upper, products.to, first * float2{pair.z, pair.w});
+    }
+    own.store(L::lower, products.behind, next);
+    if (threadIdx.x < 64) stage_row(key, query, undo);
+    if (threadIdx.x >= L::threads - 64) stage_ends(d_gamma);
     this->wait_tiles(member);
-    __syncthreads();
-    float2 decay[strip_rows];
-#pragma unroll
-    for (int i = 0; i < strip_rows; ++i)
-      decay[i] = part<float2>(L::decays)[(strip_rows * strip + i) * (L::channels / 2) + lane];
-    if (second == 0) this->note_edges(decay, own);
     if (activations().beta == Beta::plain) {
       normalise_rows<true>(Beta::plain);
     } else {
       normalise_rows<false>(activations().beta);
-    }
-    __syncthreads();  // the decays are read, their place is free
-    if (second == 0) {
-      stage_first(own, decay, d_gamma);
-    } else {
-      stage_second(own, decay);
-      if (strip < 2) stage_row(32 * strip + lane, undo);
     }
     __syncthreads();
     return undo;

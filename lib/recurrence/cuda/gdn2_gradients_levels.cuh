@@ -84,28 +84,41 @@ __device__ __forceinline__ unsigned score_element(unsigned i, unsigned j) {
   return score_unit(i, j / 8) + 2 * (j % 8);
 }
 
-/// Factors of span 32 (`wide`) or 16 to a tile of 64 rows: half of stage_joins.
-template <bool wide>
-__device__ __forceinline__ void stage_join(const Strip& own, const float2 (&decay)[strip_rows],
-                                           const StripFactors& f, int tile) {
-  const float2 middle = wide ? f.middle : make_float2(1.0f, 1.0f);
-  if (wide ? own.strip >= 2 : own.strip % 2 == 1) {
-    float2 factor = middle;
-#pragma unroll
-    for (int i = 0; i < strip_rows; ++i) {
-      if (i > 0) factor = factor * decay[i];
-      own.store<Half>(tile, i, factor);
-    }
-  } else {
-    float2 factor = wide ? f.next * middle : f.next;
-#pragma unroll
-    for (int i = strip_rows - 1; i >= 0; --i) {
-      if (i < strip_rows - 1) factor = factor * decay[i + 1];
-      own.store<Half>(tile, i, factor);
-    }
-  }
-}
+/// What a thread stages: eight rows, those of its warp, of two channels. `rows`: address of the first of them, in a tile
+/// at the beginning of shared memory.
+struct RowOctet {
+  std::uint32_t rows;
 
+  template <class E>
+  __device__ __forceinline__ void store(int tile, unsigned i, float2 x) const {
+    store_shared((rows ^ 16 * i) + 128 * i + tile, pack<E>(x.x, x.y));  // unit_offset
+  }
+  __device__ __forceinline__ void store(int tile, const float2 (&x)[8]) const {
+#pragma unroll
+    for (unsigned i = 0; i < 8; ++i) store<Half>(tile, i, x[i]);
+  }
+  __device__ __forceinline__ void store(int tile, const float2 (&x)[8], float2 factor) const {
+#pragma unroll
+    for (unsigned i = 0; i < 8; ++i) store<Half>(tile, i, x[i] * factor);
+  }
+};
+/// Products of decays in an octet: from the row behind the first to each, and from behind each to the last.
+struct DecayProducts {
+  float2 to[8], behind[8];
+};
+/// The factors of the spans 4 and 2 to their tiles, and the decays of odd rows to the even ones of the next.
+__device__ __forceinline__ DecayProducts stage_octet(const RowOctet& own, const float2 (&d)[8], int tile) {
+  constexpr int bytes = chunk_rows * 128;
+  const float2 one = {1.0f, 1.0f}, d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7],
+               d567 = d[5] * d67, d1234 = d12 * d34;
+  own.store(tile, {d1234, d[2] * d34, d34, d[4], one, d[5], d56, d567});
+  own.store(tile + bytes, {d12, d[2], one, d[3], d56, d[6], one, d[7]});
+#pragma unroll
+  for (unsigned i = 0; i < 8; i += 2) own.store<Half>(tile + 2 * bytes, i, d[i + 1]);
+  const float2 d4567 = d[4] * d567, d34567 = d[3] * d4567, d234567 = d[2] * d34567;
+  return {{one, d[1], d12, d12 * d[3], d1234, d1234 * d[5], d1234 * d56, d1234 * d567},
+          {d[1] * d234567, d234567, d34567, d4567, d567, d67, d[7], one}};
+}
 /// The sums of 16 channels.
 constexpr unsigned gradient_channels = 32, gradient_groups = gradient_channels / 16;
 struct LevelSums {
@@ -123,6 +136,15 @@ struct LevelSums {
       odd = first ? factor.y * d[2 * c + 1] : odd + factor.y * d[2 * c + 1];
     }
   }
+  /// sum += factor F d, one factor a channel.
+  __device__ __forceinline__ static void add_scaled(float (&sum)[8], unsigned n, const Fragment& f,
+                                                    const float (&d)[4], const float (&factor)[2]) {
+#pragma unroll
+    for (unsigned c = 0; c < 2; ++c) {
+      const float2 x = unpack<Half>(f[2 * n + c]) * factor[c];
+      sum[4 * n + 2 * c] += x.x * d[2 * c], sum[4 * n + 2 * c + 1] += x.y * d[2 * c + 1];
+    }
+  }
   /// To `back`; k: F o k of these rows, in two registers.
   template <bool first = false>
   __device__ __forceinline__ void add_back(unsigned n, std::uint32_t k0, std::uint32_t k1,
@@ -132,27 +154,29 @@ struct LevelSums {
   }
 };
 
-/// The unit matrix as operand: 8 x 8 in a register.
-template <class E>
-__device__ __forceinline__ std::uint32_t unit_operand() {
-  const unsigned lane = threadIdx.x % 32;
-  const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
-  return lane / 8 != lane % 4 ? 0u : lane / 4 % 2 == 0 ? one : one << 16;
+/// What a lane adds to the address of an 8 x 8 unit matrix, behind which a row of zeroes lies, for load_matrices to give a
+/// unit matrix of 16 x 16. It comes from memory since the compiler would make its registers anew for every product.
+__device__ __forceinline__ unsigned unit_row() {
+  const unsigned t = threadIdx.x;
+  return ((t >> 3 ^ t >> 4) & 1) != 0 ? 128 : (t & 7) << 4;
 }
-/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix. `zero` is not told the compiler, which
-/// would make the operand anew for every product.
+/// A fragment by rows to floats in the layout of LevelSums: times the unit matrix.
 template <class E>
-__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, std::uint32_t unit,
-                                          std::uint32_t zero) {
-  const std::uint32_t units[4] = {unit, zero, zero, unit};
+__device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, const Fragment& unit) {
   float left[4], right[4];
-  multiply_first<E>(left, units, fragment.x, fragment.y);
-  multiply_first<E>(right, units, fragment.z, fragment.w);
+  multiply_first<E>(left, unit, fragment.x, fragment.y);
+  multiply_first<E>(right, unit, fragment.z, fragment.w);
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     x[4 * n] = left[2 * n], x[4 * n + 1] = left[2 * n + 1];
     x[4 * n + 2] = right[2 * n], x[4 * n + 3] = right[2 * n + 1];
   }
+}
+/// A number that the compiler does not know to be the same.
+__device__ __forceinline__ void hide(std::int64_t& x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(x));
+#endif
 }
 /// The rows from 8 n of a fragment in the layout of LevelSums to floats.
 template <class E>
@@ -162,30 +186,29 @@ __device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragm
 }
 
 /// Where a warp's tiles lie, as addresses of the lane's row in load_a_transposed: a tile at its byte offset from
-/// `tiles`, of the own strip and the 16 channels at hand; blocks of dP and dL from `scores`.
+/// `tiles`, of the own strip and the 16 channels at hand; the strip's diagonal block of dP by rows and by columns.
 struct LevelGradients {
-  std::uint32_t tiles, scores;
+  std::uint32_t tiles, rows, columns;
   unsigned strip;
   LevelSums& sums;
 
-  __device__ void load(Fragment& a, unsigned tile, int strips = 0) const {
-    load_matrices_transposed(a, tiles + strips * (strip_rows * 128) + tile);
-  }
-  __device__ void block(Fragment& b, unsigned which, unsigned row, unsigned column) const {
-    load_matrices(b, scores + score_block(which, row, column) + score_columns());
-  }
-  __device__ void block_transposed(Fragment& b, unsigned which, unsigned row, unsigned column) const {
-    load_matrices_transposed(b, scores + score_block(which, row, column) + score_rows());
-  }
+  static constexpr unsigned strip_bytes = strip_rows * 128;
+  /// On the span of 32 rows, what the factors of the own strip are multiplied with, and those of the outer strip on the
+  /// other side: decays between their anchors and its, 1 for the inner strips. Of the lane's two channels.
+  struct Outer {
+    float own[2], other[2];
+  };
+
+  __device__ void load(Fragment& a, unsigned tile) const { load_matrices_transposed(a, tiles + tile); }
 
   /// The levels 8, 4 and 2 in the strip. k, q, b: the tiles' fragments; the factors of a level follow those of the
   /// level before.
   __device__ void inside(const Fragment& k, const Fragment& q, const Fragment& b, unsigned factors) const {
     Fragment p, l, p_back, l_back;
-    block(p, 0, strip, strip);
-    block(l, 1, strip, strip);
-    block_transposed(p_back, 0, strip, strip);
-    block_transposed(l_back, 1, strip, strip);
+    load_matrices(p, columns);
+    load_matrices(l, columns + score_bytes);
+    load_matrices_transposed(p_back, rows);
+    load_matrices_transposed(l_back, rows + score_bytes);
     {
       Fragment f;
       load(f, factors);
@@ -240,28 +263,27 @@ struct LevelGradients {
     }
   }
 
-  /// A span that joins strips, with `count` strips from `other` on the other side; tiles of k, q, b and of the factors.
+  /// A span that joins strips, with `count` strips from `other` on the other side; `upper` and `lower` are the factors of
+  /// the own rows, `upper_tile` and `lower_tile` those of all.
   template <unsigned count>
-  __device__ void join(bool upper, unsigned other, unsigned k, unsigned q, unsigned b,
-                       unsigned factors) const {
-    if (upper) {
-      from_lower<count>(other, k, factors);
-    } else {
-      from_upper<count>(other, k, q, b, factors);
-    }
-  }
-  template <unsigned count>
-  __device__ void from_lower(unsigned other, unsigned k_tile, unsigned factors) const {
+  __device__ void from_lower(unsigned other, const Fragment& upper, unsigned k_tile, unsigned lower_tile,
+                             const Outer& outer) const {
+    const std::uint32_t from = tiles + (other - strip) * strip_bytes,
+                        block = columns + (other - strip) * score_block_bytes;
     float u[2][4], t[2][4];
-    Fragment f;
 #pragma unroll
     for (unsigned c = 0; c < count; ++c) {
-      Fragment p, l, k;
-      block(p, 0, strip, other + c);
-      block(l, 1, strip, other + c);
-      load(f, factors, static_cast<int>(other + c - strip));
-      load(k, k_tile, static_cast<int>(other + c - strip));
+      Fragment p, l, f, k;
+      load_matrices_transposed(k, from + c * strip_bytes + k_tile);
+      load_matrices_transposed(f, from + c * strip_bytes + lower_tile);
+      load_matrices(p, block + c * score_block_bytes);
+      load_matrices(l, block + c * score_block_bytes + score_bytes);
       multiply_halves(k, f);
+      if (count == 2 && c == 0) {
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i)
+          k[i] = multiply_halves(k[i], pack<Half>(outer.other[i % 2], outer.other[i % 2]));
+      }
 #pragma unroll
       for (unsigned n = 0; n < 2; ++n) {
         if (c == 0) {
@@ -273,46 +295,55 @@ struct LevelGradients {
         }
       }
     }
-    load(f, factors);
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
-      LevelSums::add(sums.u, n, f, u[n]);
-      LevelSums::add(sums.t, n, f, t[n]);
+      if (count == 1) {
+        LevelSums::add(sums.u, n, upper, u[n]);
+        LevelSums::add(sums.t, n, upper, t[n]);
+      } else {
+        LevelSums::add_scaled(sums.u, n, upper, u[n], outer.own);
+        LevelSums::add_scaled(sums.t, n, upper, t[n], outer.own);
+      }
     }
   }
   template <unsigned count>
-  __device__ void from_upper(unsigned other, unsigned k_tile, unsigned q_tile, unsigned b_tile,
-                             unsigned factors) const {
+  __device__ void from_upper(unsigned other, const Fragment& lower, const Fragment& k, unsigned q_tile,
+                             unsigned b_tile, unsigned upper_tile, const Outer& outer) const {
     float m[2][4];
-    Fragment f;
 #pragma unroll
-    for (unsigned c = 0; c < count; ++c) {
-      Fragment p, l, q, b;
-      block_transposed(p, 0, other + c, strip);
-      block_transposed(l, 1, other + c, strip);
-      load(f, factors, static_cast<int>(other + c - strip));
-      load(q, q_tile, static_cast<int>(other + c - strip));
-      load(b, b_tile, static_cast<int>(other + c - strip));
+    for (unsigned i = 0; i < count; ++i) {
+      const unsigned c = count - 1 - i;  // the outer strip first
+      const std::uint32_t from = tiles + (other + c - strip) * strip_bytes,
+                          block = rows + (score_block(0, other + c, strip) - score_block(0, strip, strip));
+      Fragment p, l, f, q, b;
+      load_matrices_transposed(q, from + q_tile);
+      load_matrices_transposed(f, from + upper_tile);
+      load_matrices_transposed(p, block);
+      load_matrices_transposed(b, from + b_tile);
+      load_matrices_transposed(l, block + score_bytes);
       multiply_halves(q, f);
       multiply_halves(b, f);
 #pragma unroll
       for (unsigned n = 0; n < 2; ++n) {
-        if (c == 0) {
+        if (i == 0) {
           multiply_first(m[n], q, p[2 * n], p[2 * n + 1]);
         } else {
+#pragma unroll
+          for (unsigned j = 0; j < 4; ++j) m[n][j] *= outer.other[j / 2];
           multiply_add<Half>(m[n], q, p[2 * n], p[2 * n + 1]);
         }
         multiply_add<Half>(m[n], b, l[2 * n], l[2 * n + 1]);
       }
     }
-    Fragment k;
-    load(f, factors);
-    load(k, k_tile);
-    multiply_halves(k, f);
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
-      LevelSums::add(sums.m, n, f, m[n]);
-      sums.add_back(n, k[2 * n], k[2 * n + 1], m[n]);
+      if (count == 2) {
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) m[n][j] *= outer.own[j / 2];
+      }
+      LevelSums::add(sums.m, n, lower, m[n]);
+      sums.add_back(n, multiply_halves(k[2 * n], lower[2 * n]),
+                    multiply_halves(k[2 * n + 1], lower[2 * n + 1]), m[n]);
     }
   }
 };

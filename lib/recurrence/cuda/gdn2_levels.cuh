@@ -54,43 +54,6 @@ __device__ __forceinline__ void multiply_halves(std::uint32_t (&x)[4], const std
   for (int i = 0; i < 4; ++i) x[i] = multiply_halves(x[i], y[i]);
 }
 
-// ---- spans in a strip ------------------------------------------------------------------------------------
-
-/// The factors of a warp and level: 16 rows of 64 channels.
-constexpr int level_bytes = strip_rows * 128;
-
-/// The upper and lower rows of a level, counted without their bit `span`.
-__host__ __device__ constexpr unsigned upper_row(unsigned n, unsigned span) {
-  return n / span * 2 * span + span + n % span;
-}
-__host__ __device__ constexpr unsigned lower_row(unsigned n, unsigned span) {
-  return n / span * 2 * span + n % span;
-}
-
-/// The factors of a level to the warp's tile at byte offset `tile`; decay[i] is that of row i.
-template <int span>
-__device__ __forceinline__ void stage_level(const Strip& own, const float2 (&decay)[strip_rows], int tile) {
-  const std::uint32_t lane = threadIdx.x % 32;
-  const auto store = [&](int row, float2 x) {
-    // unit_offset of the lane's two channels
-    *reinterpret_cast<std::uint32_t*>(own.memory + tile + ((4 * lane) ^ (row % 8 * 16u)) + row * 128u) =
-        pack<Half>(x.x, x.y);
-  };
-  float2 factor = {1.0f, 1.0f};
-#pragma unroll
-  for (int n = 7; n >= 0; --n) {
-    const float2 next = decay[lower_row(n, span) + 1];
-    factor = n % span == span - 1 ? next : next * factor;
-    store(lower_row(n, span), factor);
-  }
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    factor = n % span == 0   ? make_float2(1.0f, 1.0f)
-             : n % span == 1 ? decay[upper_row(n, span)]
-                             : factor * decay[upper_row(n, span)];
-    store(upper_row(n, span), factor);
-  }
-}
 // ---- spans that join strips ------------------------------------------------------------------------------
 
 /// Products with the decays of other strips: 2^(G - G) between the first rows of strips and the ends of the chunk.
