@@ -31,17 +31,18 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// The norms of an octet's rows, by its warp: diagonals of the products of k and of q with both.
   __device__ void write_rows(const Products& products, unsigned octet) const {
-    float with_k[4] = {}, with_q[4] = {};
+    float with_k[4], with_q[4], k_sums[2][4] = {}, q_sums[2][4] = {};  // two that do not wait for each other
     const std::uint32_t from = products.pair(L::k, L::q, octet);
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
       std::uint32_t x[4];
       load_matrices(x, Products::pair_step(from, s));
-      multiply_add<E>(with_k, x[0], x[1], x[0]);
-      multiply_add<E>(with_q, x[0], x[1], x[1]);
-      multiply_add<E>(with_k, x[2], x[3], x[2]);
-      multiply_add<E>(with_q, x[2], x[3], x[3]);
+      multiply_add<E>(k_sums[s % 2], x, x[0], x[2]);
+      multiply_add<E>(q_sums[s % 2], x, x[1], x[3]);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      with_k[i] = k_sums[0][i] + k_sums[1][i], with_q[i] = q_sums[0][i] + q_sums[1][i];
     const unsigned lane = threadIdx.x % 32, i = lane / 4;
     if (lane % 4 != i / 2) return;
     const bool odd = i % 2 == 1, unit = a.activations.l2_norm;
@@ -102,16 +103,11 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
   __device__ void triangles(int warp) const {
-    const Own own = Own::own(warp);
-    const Products products(memory);
+    const Own own = Own::own(warp, threadIdx.x % 32);
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
     typename Input::template Gates<octet_rows> gates;
     this->read_gates(gates, own.channel, octet_rows * own.octet);
-    this->wait_tiles();
-    dependency_launch();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     float4 decay[octet_rows];
     this->take_gates(decay, gates, own.channel, octet_rows * own.octet);
 #pragma unroll
@@ -119,11 +115,11 @@ struct Block : Gdn2Input<E, padded_k> {
       decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
     }
     first[own.octet * fours] = decay[0];
+    // Not in pairs that multiply_small makes too: the compiler would keep them.
     first[(octets + own.octet) * fours] =
-        decay[1] * decay[2] * (decay[3] * decay[4]) * (decay[5] * decay[6] * decay[7]);
-    __syncthreads();
+        decay[1] * decay[3] * (decay[2] * decay[4]) * (decay[5] * decay[7] * decay[6]);
+    __syncthreads();  // for the tiles' barrier too
     const OctetFactors f = octet_factors<fours>(first, first + octets * fours, own.octet);
-    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
     if (own.octet == 0) {
       *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
           f.after * first[0] * first[octets * fours];
@@ -132,23 +128,28 @@ struct Block : Gdn2Input<E, padded_k> {
     uint2* const kept = part<uint2>(L::kept) + threadIdx.x;
     kept[0] = f.to8, kept[threads] = f.to16, kept[2 * threads] = f.to32,
     kept[3 * threads] = pack<Half>(f.after);
-    OctetRows x;
-    if (a.activations.beta == Beta::plain) {
-      take_rows<true>(x, own, decay, f.before);
-    } else {
-      take_rows<false>(x, own, decay, f.before);
-    }
-    // Else the compiler would keep the products that were made above.
+    this->wait_tiles();  // they come later than the gates
+    dependency_launch();
+    const Products products(memory);
 #pragma unroll
-    for (int i = 1; i < octet_rows; ++i)
-      asm volatile("" : "+f"(decay[i].x), "+f"(decay[i].y), "+f"(decay[i].z), "+f"(decay[i].w));
+    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
+    __syncwarp();
+    OctetRows x;
+    const Own own_rows = Own::own(warp, threadIdx.x % 32);
+    if (a.activations.beta == Beta::plain) {
+      take_rows<true>(x, own_rows, decay, f.before);
+    } else {
+      take_rows<false>(x, own_rows, decay, f.before);
+    }
     OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};
-    spans.multiply_small(decays, own, x, decay, products, warp);
-    spans.multiply_pairs(own, x, decays, kept[0], products, warp);
+    spans.multiply_small(decays, x, decay, warp);
+    spans.multiply_pairs(x, decays, kept[0], warp);
     __syncthreads();  // the operands' places are free
-    spans.stage_joins(own, x, decays, kept[2 * threads], kept[threads]);
-    spans.restore(own, x, decays, kept[3 * threads]);
+    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
+    const Own again = Own::own(warp, threadIdx.x - 32 * warp);
+    spans.stage_joins(again, x, decays, kept[2 * threads], kept[threads]);
+    spans.restore(again, x, decays, kept[3 * threads]);
     fence_async_proxy();
     // The diagonal blocks of L are there, if their rows have length 1.
     if (a.activations.l2_norm && warp < 4) {
@@ -258,7 +259,7 @@ struct Block : Gdn2Input<E, padded_k> {
   /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
   /// carries the decay behind it, the same row of K~ that before it.
   __device__ void note_forgetting(int warp) const {
-    const Own own = Own::own(warp);
+    const Own own = Own::own(warp, threadIdx.x % 32);
     float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
     const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
 #pragma unroll 1
@@ -366,8 +367,11 @@ __global__ void __launch_bounds__(2 * padded_k, 2)
   const int head = task.head, key_head = static_cast<int>(group.quotient(task.head));
   const Block<E, padded_k> block{
       {a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}, task.slot};
-  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
-  __syncthreads();
+  if (threadIdx.x == 0) {
+    barrier_init(block.barrier(), 1);
+    fence_async_proxy();
+  }
+  __syncwarp();
   block.load_tiles();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   block.triangles(warp);

@@ -45,8 +45,9 @@ struct Gdn2Spans {
 
   /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
   /// and joint.
-  __device__ void multiply_small(OctetDecays& f, const Own& own, OctetRows& x, const float4 (&d)[octet_rows],
-                                 const Products& products, unsigned warp) const {
+  __device__ void multiply_small(OctetDecays& f, OctetRows& x, const float4 (&d)[octet_rows],
+                                 unsigned warp) const {
+    const Own own = Own::own(warp, lane_again());
     const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
     const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
     uint2 s[octet_rows];
@@ -75,7 +76,8 @@ struct Gdn2Spans {
       put(L::joint, own.at(4 + n), multiply_halves(x.k[lower], n == 0 ? h12 : n == 2 ? h56 : s[lower + 1]));
     }
     __syncwarp();
-    const unsigned lane = threadIdx.x % 32, i = lane / 4, c = lane % 4;
+    const Products products(memory);
+    const unsigned lane = lane_again(), i = lane / 4, c = lane % 4;
     const bool query = i >= 4;
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) {
@@ -130,8 +132,8 @@ struct Gdn2Spans {
     }
   }
   /// Span 8: two octets that follow each other, of one warp or two.
-  __device__ void multiply_pairs(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                                 const Products& products, unsigned warp) const {
+  __device__ void multiply_pairs(const OctetRows& x, const OctetDecays& f, uint2 rest, unsigned warp) const {
+    const Own own = Own::own(warp, lane_again());
     if (own.octet % 2 == 1) {
       stage_upper(own, x, f, true, rest, L::b, L::q);
     } else {
@@ -143,11 +145,12 @@ struct Gdn2Spans {
       pair_barrier(warp / 2);
       if (warp % 2 == 1) return;
     }
+    const Products products(memory);
     const unsigned lower = Own::per_warp > 1 ? 2 * warp : warp;
     float y[4];
     products.multiply(y, products.pair(L::b, L::q, lower + 1), products.single(L::q, lower));
-    const unsigned i = octet_rows * (lower + 1) + threadIdx.x % 32 / 4,
-                   j = octet_rows * lower + 2 * (threadIdx.x % 4);
+    const unsigned lane = lane_again(), i = octet_rows * (lower + 1) + lane / 4,
+                   j = octet_rows * lower + 2 * (lane % 4);
     put_products(false, i, j, y[0], y[1]);
     put_products(true, i, j, y[2], y[3]);
   }

@@ -26,6 +26,13 @@ __device__ __forceinline__ uint2 multiply_halves(uint2 x, uint2 y) {
   return {multiply_halves(x.x, y.x), multiply_halves(x.y, y.y)};
 }
 
+/// The lane, asked for again: what is made of it need not be kept in registers from one use to the next.
+__device__ __forceinline__ unsigned lane_again() {
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// A thread's octet and channels.
 template <int padded_k>
 struct Octet {
@@ -34,9 +41,9 @@ struct Octet {
   unsigned octet, channel;
   std::uint32_t first;  ///< byte offset of row 0 in a tile
 
-  __device__ static Octet own(unsigned warp) {
+  __device__ static Octet own(unsigned warp, unsigned lane) {
     Octet o;
-    o.octet = per_warp == 1 ? warp : threadIdx.x / threads, o.channel = threadIdx.x % threads * 4;
+    o.octet = warp * per_warp + lane / threads, o.channel = lane % threads * 4;
     o.first = o.octet * (octet_rows * 128) + o.channel / 64 * panel_bytes + o.channel % 64 * 2;
     return o;
   }
@@ -115,7 +122,7 @@ struct OctetProducts {
   std::uint32_t row, beside, along;
 
   __device__ explicit OctetProducts(const unsigned char* base) : memory(shared_address(base)) {
-    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t lane = lane_again();
     row = lane / 8 % 2;
     beside = lane % 8 * 128 + ((lane / 16 ^ lane % 8) << 4);
     along = lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
