@@ -151,12 +151,12 @@ struct Block : Gdn2Input<E, padded_k> {
     spans.stage_joins(again, x, decays, kept[2 * threads], kept[threads]);
     spans.restore(again, x, decays, kept[3 * threads]);
     fence_async_proxy();
-    // The diagonal blocks of L are there, if their rows have length 1.
+    __syncthreads();
+    if (warp >= 4 * (groups - 1)) spans.multiply_joins(warp);
+    // Beside them, where there are eight warps. The diagonal blocks of L are there, if their rows have length 1.
     if (a.activations.l2_norm && warp < 4) {
       invert_diagonal_block(part<float>(L::triangle) + 16 * warp * (triangle_pitch + 1));
     }
-    __syncthreads();
-    spans.multiply_joins(warp);
     __syncthreads();
   }
   /// From rows of length 1 to rows as they count.

@@ -12,7 +12,7 @@ struct Gdn2Spans {
   using L = Gdn2Layout<padded_k>;
   using Own = Octet<padded_k>;
   using Products = OctetProducts<padded_k>;
-  static constexpr int steps = padded_k / 16, groups = L::threads / 128;
+  static constexpr int steps = padded_k / 16;
 
   unsigned char* memory;
 
@@ -111,8 +111,9 @@ struct Gdn2Spans {
   }
 
   /// The operands of a larger span to tiles, `to` rows of the octet's own away; `rest`: from the octet to the anchor.
-  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
-                              uint2 rest, int b_tile, int q_tile) const {
+  template <bool anchor>
+  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
+                              int b_tile, int q_tile) const {
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       uint2 b = x.b[i], q = x.q[i];
@@ -120,6 +121,14 @@ struct Gdn2Spans {
       if (!anchor) b = multiply_halves(b, rest), q = multiply_halves(q, rest);
       put(b_tile, own.at(i), b);
       put(q_tile, own.at(i), q);
+    }
+  }
+  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
+                              uint2 rest, int b_tile, int q_tile) const {
+    if (anchor) {
+      stage_upper<true>(own, x, f, rest, b_tile, q_tile);
+    } else {
+      stage_upper<false>(own, x, f, rest, b_tile, q_tile);
     }
   }
   __device__ void stage_lower(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
@@ -135,7 +144,7 @@ struct Gdn2Spans {
   __device__ void multiply_pairs(const OctetRows& x, const OctetDecays& f, uint2 rest, unsigned warp) const {
     const Own own = Own::own(warp, lane_again());
     if (own.octet % 2 == 1) {
-      stage_upper(own, x, f, true, rest, L::b, L::q);
+      stage_upper<true>(own, x, f, rest, L::b, L::q);
     } else {
       stage_lower(own, x, f, rest, L::q);
     }
@@ -179,32 +188,39 @@ struct Gdn2Spans {
   __device__ void restore(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 after) const {
     stage_lower(own, x, f, after, L::k);
   }
-  __device__ void multiply_joins(int warp) const {
+  /// By the last four warps.
+  __device__ void multiply_joins(unsigned warp) const {
     constexpr int half_tile = 32 * 128;
-    const unsigned group = warp / 4, query = warp / 2 % 2, part = warp % 2;
-    const unsigned i = threadIdx.x % 32 / 4, j = 2 * (threadIdx.x % 4);
+    float wide[16], narrow[16];
+    hold(wide), hold(narrow);
+    products_begin();
+    multiply_join<steps>(wide, address(L::q), address(L::joint));
+    multiply_join<steps>(narrow, address(L::b), address(L::joint + half_tile));
+    products_commit();
+    products_wait<0>();
+    hold(wide), hold(narrow);
+    if (warp / 2 % 2 == 1) {
+      put_joins<true>(wide, narrow, warp % 2);
+    } else {
+      put_joins<false>(wide, narrow, warp % 2);
+    }
+  }
+  /// `part`: which 16 rows of the 32.
+  template <bool query>
+  __device__ void put_joins(const float (&wide)[16], const float (&narrow)[16], unsigned part) const {
+    const unsigned lane = lane_again(), i = lane / 4, j = 2 * (lane % 4);
 #pragma unroll
-    for (unsigned span = 0; span < 2; ++span) {
-      if (groups > 1 && group != span) continue;
-      float d[16];
-      hold(d);
-      products_begin();
-      if (span == 0) {
-        multiply_join<steps>(d, address(L::q), address(L::joint));
-      } else {
-        multiply_join<steps>(d, address(L::b), address(L::joint + half_tile));
-      }
-      products_commit();
-      products_wait<0>();
-      hold(d);
+    for (unsigned n = 0; n < 4; ++n) {
+      const unsigned row = 32 + 16 * part + i, column = 8 * n + j;
+      put_products(query, row, column, wide[4 * n], wide[4 * n + 1]);
+      put_products(query, row + 8, column, wide[4 * n + 2], wide[4 * n + 3]);
+    }
 #pragma unroll
-      for (unsigned n = 0; n < 4; ++n) {
-        if (span == 1 && n / 2 != part) continue;
-        const unsigned row = (span == 0 ? 32 + 16 * part : 16 + 32 * part) + i;
-        const unsigned column = (span == 0 ? 8 * n : 32 * part + 8 * (n % 2)) + j;
-        put_products(query, row, column, d[4 * n], d[4 * n + 1]);
-        put_products(query, row + 8, column, d[4 * n + 2], d[4 * n + 3]);
-      }
+    for (unsigned n = 0; n < 2; ++n) {
+      const unsigned row = 16 + 32 * part + i, column = 32 * part + 8 * n + j;
+      const auto either = [&](unsigned k) { return part == 0 ? narrow[4 * n + k] : narrow[8 + 4 * n + k]; };
+      put_products(query, row, column, either(0), either(1));
+      put_products(query, row + 8, column, either(2), either(3));
     }
   }
 };
