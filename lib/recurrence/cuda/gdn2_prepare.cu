@@ -64,13 +64,12 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// K~ and Q~ to device memory; the rows of length 1, those of k in its place.
-  template <bool plain>
+  /// K~ and Q~ to device memory; the rows of length 1; span 1 of L and P.
+  template <bool plain, bool unit>
   __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
                             float4 before) const {
     char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
     char* const query_to = static_cast<char*>(a.query) + image * L::tile;
-    const bool unit = a.activations.l2_norm;
     struct Row {
       uint2 k, q, b;
       float4 scale;
@@ -80,7 +79,9 @@ struct Block : Gdn2Input<E, padded_k> {
       return Row{take(L::k, at), take(L::q, at), take(L::b, at),
                  *reinterpret_cast<const float4*>(rows() + octet_rows * own.octet + i)};
     };
-    float4 erase = before;
+    float4 erase = before, key_before;
+    float near[octet_rows / 2];
+    const bool upper_lane = threadIdx.x & Own::threads / 2;
     Row next = read(0);
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
@@ -91,14 +92,44 @@ struct Block : Gdn2Input<E, padded_k> {
       const float4 key = unpack<E>(row.k) * row.scale.x, query = unpack<E>(row.q) * row.scale.y,
                    gate = unpack<E>(row.b),
                    both = (plain ? gate : erase_gate(a.activations.beta, gate)) * key;
-      put(L::k, at, pack<Half>(key));
+      const uint2 k = pack<Half>(key);
+      if (i < keys_in_tile) {
+        put(L::k, at, k);
+      } else {
+        x.k[i] = k;
+      }
       x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
       if (i > 0) erase = erase * decay[i];
       float4 erased = both * erase, asked = query * (erase * a.activations.scale);
       if (!unit) erased = erased * row.scale.z, asked = asked * row.scale.w;
       *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
       *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
+      if (i % 2 == 1) {
+        const float4 other = key_before * decay[i];
+        const float of_b = dot(both, other), of_q = dot(query, other);
+        near[i / 2] = (upper_lane ? of_q : of_b) +
+                      __shfl_xor_sync(0xffffffffu, upper_lane ? of_b : of_q, Own::threads / 2);
+      }
+      key_before = key;
     }
+    put_near(own, near);
+  }
+  __device__ static float dot(float4 x, float4 y) {
+    return x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w);
+  }
+  /// near[n]: a lane's part of row 2 n + 1 times row 2 n, of L on the lower half of the octet's lanes, else of P.
+  __device__ void put_near(const Own& own, const float (&near)[octet_rows / 2]) const {
+    constexpr unsigned by_two = Own::threads / 4, by_one = Own::threads / 8;
+    const bool two = threadIdx.x & by_two, one = threadIdx.x & by_one;
+    const auto half = [](bool upper, float x, float y, unsigned step) {
+      return (upper ? y : x) + __shfl_xor_sync(0xffffffffu, upper ? x : y, step);
+    };
+    float sum = half(one, half(two, near[0], near[2], by_two), half(two, near[1], near[3], by_two), by_one);
+#pragma unroll
+    for (unsigned step = by_one / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    const unsigned j = octet_rows * own.octet + (two ? 4 : 0) + (one ? 2 : 0);
+    if (threadIdx.x % by_one == 0)
+      Gdn2Spans<padded_k>{memory}.put_product(threadIdx.x & Own::threads / 2, j + 1, j, sum);
   }
 
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
@@ -136,10 +167,12 @@ struct Block : Gdn2Input<E, padded_k> {
     __syncwarp();
     OctetRows x;
     const Own own_rows = Own::own(warp, threadIdx.x % 32);
-    if (a.activations.beta == Beta::plain) {
-      take_rows<true>(x, own_rows, decay, f.before);
+    if (!a.activations.l2_norm) {
+      take_rows<false, false>(x, own_rows, decay, f.before);
+    } else if (a.activations.beta == Beta::plain) {
+      take_rows<true, true>(x, own_rows, decay, f.before);
     } else {
-      take_rows<false>(x, own_rows, decay, f.before);
+      take_rows<false, true>(x, own_rows, decay, f.before);
     }
     OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};

@@ -43,7 +43,7 @@ struct Gdn2Spans {
     }
   }
 
-  /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
+  /// The spans 4 and 2, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
   /// and joint.
   __device__ void multiply_small(OctetDecays& f, OctetRows& x, const float4 (&d)[octet_rows],
                                  unsigned warp) const {
@@ -63,7 +63,7 @@ struct Gdn2Spans {
     const uint2 upper4[4] = {{}, s[5], h56, h567},
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
 #pragma unroll
-    for (int i = 0; i < octet_rows; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
+    for (int i = 0; i < keys_in_tile; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
     __syncwarp();  // the rows are read
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -88,23 +88,6 @@ struct Gdn2Spans {
         put_products(query, first + 4 + i % 4, first + 2 * c, y[0], y[1]);
       } else if (i % 4 / 2 == c - 2) {
         put_products(query, first + 4 * (c - 2) + 2 + i % 2, first + 4 * (c - 2), y[2], y[3]);
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      put(L::q, own.at(n), x.b[2 * n + 1]);
-      put(L::q, own.at(4 + n), x.q[2 * n + 1]);
-      put(L::b, own.at(n), multiply_halves(x.k[2 * n], s[2 * n + 1]));
-    }
-    __syncwarp();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) {
-      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
-      float y[4];  // twice
-      products.multiply(y, products.pair(L::q, L::q, octet), products.single(L::b, octet));
-      if (c == i % 4 / 2) {
-        put_product(query, first + 2 * (i % 4) + 1, first + 2 * (i % 4), i % 2 == 1 ? y[1] : y[0]);
       }
     }
     __syncwarp();
