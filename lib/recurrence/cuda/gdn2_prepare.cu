@@ -350,38 +350,47 @@ struct Block : Gdn2Input<E, padded_k> {
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
     const std::uint32_t restored = address(L::k) + group * panel_bytes;
+    float x[32];
+    const auto start_x = [&] {
+      multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
+      multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
+      products_commit();
+    };
+    const auto finish_x = [&] {
+      if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
+        char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
+        put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
+      }
+      products_wait<0>();
+      hold(x);
+      const int panel = group * panel_bytes;
+      write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
+      store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
+    };
     if (group == groups - 1) {
       std::uint32_t p[4][4];
       float r[32];
       take_p(p, row);
-      hold(r);
+      hold(r), hold(x);
       products_begin();
       multiply<Half, Tile::by_columns>(r, p, address(L::high), false);
       multiply<Half, Tile::by_columns>(r, p, address(L::low), true);
       products_commit();
-      products_wait<0>();
+      start_x();
+      products_wait<1>();
       hold(r);
       const RowScale* const own = rows() + 16 * row + threadIdx.x % 32 / 4;
       const float factor[2] = {a.activations.scale * own[0].query_back,
                                a.activations.scale * own[8].query_back};
       write_tile(L::p, r, factor, row);  // this warp's rows of P are read
+      store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
+      finish_x();
+    } else {
+      hold(x);
+      products_begin();
+      start_x();
+      finish_x();
     }
-    float x[32];
-    hold(x);
-    products_begin();
-    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
-    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
-    products_commit();
-    if (group == groups - 1) store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
-    if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
-      char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-      put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
-    }
-    products_wait<0>();
-    hold(x);
-    const int panel = group * panel_bytes;
-    write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
-    store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
     if (decides(a.segments, a.chunks, slot)) {
       __syncthreads();
       note_forgetting(warp);
