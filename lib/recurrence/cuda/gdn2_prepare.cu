@@ -64,12 +64,19 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
+  /// Row i of an image in device memory, whose row 0 lies at `to` for this thread: Octet::at in fewer instructions, since
+  /// images are aligned as tiles are.
+  __device__ static void store_row(std::uint64_t to, int i, uint2 x) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"((to ^ (i * 16u)) + i * 128u), "r"(x.x), "r"(x.y)
+                 : "memory");
+  }
+
   /// K~ and Q~ to device memory; the rows of length 1; span 1 of L and P.
   template <bool plain, bool unit>
   __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
                             float4 before) const {
-    char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
-    char* const query_to = static_cast<char*>(a.query) + image * L::tile;
+    const std::uint64_t erase_to = reinterpret_cast<std::uint64_t>(a.erase) + image * L::tile + own.first,
+                        query_to = reinterpret_cast<std::uint64_t>(a.query) + image * L::tile + own.first;
     struct Row {
       uint2 k, q, b;
       float4 scale;
@@ -102,8 +109,8 @@ struct Block : Gdn2Input<E, padded_k> {
       if (i > 0) erase = erase * decay[i];
       float4 erased = both * erase, asked = query * (erase * a.activations.scale);
       if (!unit) erased = erased * row.scale.z, asked = asked * row.scale.w;
-      *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
-      *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
+      store_row(erase_to, i, pack<E>(erased));
+      store_row(query_to, i, pack<E>(asked));
       if (i % 2 == 1) {
         const float4 other = key_before * decay[i];
         const float of_b = dot(both, other), of_q = dot(query, other);
@@ -166,7 +173,7 @@ struct Block : Gdn2Input<E, padded_k> {
     for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     __syncwarp();
     OctetRows x;
-    const Own own_rows = Own::own(warp, threadIdx.x % 32);
+    const Own own_rows = Own::own(warp, lane_again());
     if (!a.activations.l2_norm) {
       take_rows<false, false>(x, own_rows, decay, f.before);
     } else if (a.activations.beta == Beta::plain) {
@@ -241,7 +248,7 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
   /// A thread's part of A = (I + L)^-1: a warp has the rows of one block of 16, a lane a row and eight columns of every
-  /// second block, which lie as invert_unit_lower leaves them.
+  /// second block.
   struct InversePart {
     static constexpr unsigned groups = threads / 128;
     float x[4 / groups][8];
@@ -251,32 +258,76 @@ struct Block : Gdn2Input<E, padded_k> {
     constexpr unsigned groups = InversePart::groups;
     const unsigned lane = threadIdx.x % 32, row_block = warp / groups, i = 16 * row_block + lane % 16,
                    side = lane / 16;
-    const float* const row =
-        part<float>(L::triangle) + lane % 16 * triangle_pitch + 16 * row_block + 8 * side;
 #pragma unroll
     for (unsigned n = 0; n < 4 / groups; ++n) {
       const unsigned column_block = n * groups + warp % groups;
       part_of.at[n] = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
-      float4 left = {}, right = {};
       if (column_block <= row_block) {
-        const float* const from = row + 16 * column_block * triangle_pitch;
-        left = *reinterpret_cast<const float4*>(from), right = *reinterpret_cast<const float4*>(from + 4);
+        read_units(part_of.x[n], row_block, column_block);
+      } else {
+#pragma unroll
+        for (float& x : part_of.x[n]) x = 0.0f;
       }
-      float(&x)[8] = part_of.x[n];
-      x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
-      x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
     }
   }
-  /// `factor` A rounded to T, and what that left.
-  template <class T>
-  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse, float factor) {
+  /// Eight numbers of a row of a block of A, which lies as invert_from_blocks leaves it.
+  __device__ void read_units(float (&x)[8], unsigned row_block, unsigned column_block) const {
+    const unsigned lane = threadIdx.x % 32;
+    const float* const from = part<float>(L::triangle) + (16 * column_block + lane % 16) * triangle_pitch +
+                              16 * row_block + 8 * (lane / 16);
+    const float4 left = *reinterpret_cast<const float4*>(from),
+                 right = *reinterpret_cast<const float4*>(from + 4);
+    x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
+    x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
+  }
+  /// A rounded to E, and what that left.
+  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse) {
 #pragma unroll
     for (unsigned n = 0; n < 4 / InversePart::groups; ++n) {
       uint4 high, low;
-      split<T>(high, low, inverse.x[n], factor);
+      split<E>(high, low, inverse.x[n], 1.0f);
       *reinterpret_cast<uint4*>(high_to + inverse.at[n]) = high;
       *reinterpret_cast<uint4*>(low_to + inverse.at[n]) = low;
     }
+  }
+  /// 16 rows of A's diagonal blocks of 32, and what is above them, to the tiles of A.
+  __device__ void put_joined(unsigned row_block) const {
+    const unsigned lane = threadIdx.x % 32, i = 16 * row_block + lane % 16, side = lane / 16,
+                   first = row_block / 2 * 2;
+    const float factor = part<float>(L::key_back)[i];
+    const auto put = [&](unsigned column_block, uint4 high, uint4 low) {
+      const unsigned at = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
+      *part<uint4>(L::high + at) = high, *part<uint4>(L::low + at) = low;
+    };
+#pragma unroll
+    for (unsigned n = 0; n < 2; ++n) {
+      uint4 high = {}, low = {};
+      if (first + n <= row_block) {
+        float x[8];
+        read_units(x, row_block, first + n);
+        split<Half>(high, low, x, factor);
+      }
+      put(first + n, high, low);
+      if (row_block < 2) put(2 + n, {}, {});
+    }
+  }
+  /// The rest.
+  __device__ void put_lower_left(unsigned warp) const {
+    float second[4], third[4];
+    make_lower_left(second, third, part<float>(L::triangle), warp);
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (unsigned n = 0; n < 4; ++n) {
+      const unsigned i = 32 + 8 * n + lane / 4, at = i * 128 + ((warp ^ i % 8) << 4) + 4 * (lane % 4);
+      const float factor = -part<float>(L::key_back)[i];
+      const float* const pair = (n < 2 ? second : third) + n % 2 * 2;
+      const float left = factor * pair[0], right = factor * pair[1];
+      const std::uint32_t high = pack<Half>(left, right);
+      const float2 rounded = unpack<Half>(high);
+      *part<std::uint32_t>(L::high + at) = high;
+      *part<std::uint32_t>(L::low + at) = pack<Half>(left - rounded.x, right - rounded.y);
+    }
+    if (a.inverse != nullptr) store_lower_left(part<float>(L::triangle), warp, second, third);  // read below
   }
   /// A warp's 16 rows of a panel to the same place of an image in device memory.
   __device__ void store_own_rows(void* image_panel, int panel, int row_block) const {
@@ -335,17 +386,12 @@ struct Block : Gdn2Input<E, padded_k> {
       if (warp < 4) invert_diagonal_block(triangle + 16 * warp * (triangle_pitch + 1));
       __syncthreads();
     }
-    if (warp < 4) {
-      invert_from_blocks(triangle, warp);
-    } else {
-      if (threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
-      __syncthreads();  // the barrier inside
-    }
+    if (warp < 4) join_blocks(triangle, warp);
+    if (groups > 1 && threadIdx.x >= 128 && threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
     __syncthreads();
-    InversePart inverse;
-    read_inverse(inverse, warp);
-    put_inverse<Half>(part<char>(L::high), part<char>(L::low), inverse,
-                      part<float>(L::key_back)[16 * (warp / InversePart::groups) + threadIdx.x % 16]);
+    // Both parts of A as halves: the last four warps round what is there, the first four what they make.
+    if (warp >= 4 * (groups - 1)) put_joined(warp % 4);
+    if (warp < 4) put_lower_left(warp);
     fence_async_proxy();
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
@@ -359,7 +405,9 @@ struct Block : Gdn2Input<E, padded_k> {
     const auto finish_x = [&] {
       if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
         char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-        put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
+        InversePart inverse;
+        read_inverse(inverse, warp);
+        put_inverse(to, to + panel_bytes, inverse);
       }
       products_wait<0>();
       hold(x);

@@ -45,7 +45,8 @@ struct Octet {
 
   __device__ static Octet own(unsigned warp, unsigned lane) {
     Octet o;
-    o.octet = warp * per_warp + lane / threads, o.channel = lane % threads * 4;
+    o.octet = per_warp == 1 ? warp : warp * per_warp + lane / threads;
+    o.channel = lane % threads * 4;
     o.first = o.octet * (octet_rows * 128) + o.channel / 64 * panel_bytes + o.channel % 64 * 2;
     return o;
   }
@@ -100,21 +101,6 @@ __device__ __forceinline__ OctetFactors octet_factors(const float4* first, const
 struct OctetDecays {
   uint2 upper[octet_rows], lower[octet_rows];  ///< upper[0] and lower[7] are 1 and unused
 };
-
-/// d (16 x 8) += a (16 x 8) b (8 x 8): rows 0 to 7 of a in a0, rows 8 to 15 in a1.
-template <class E>
-__device__ __forceinline__ void multiply_add(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
-                                             std::uint32_t b) {
-  if constexpr (__is_same(E, Bf16)) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b));
-  } else {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b));
-  }
-}
 
 /// What multiplies an octet: addresses for its warp.
 template <int padded_k>
