@@ -22,8 +22,8 @@ struct Gdn2Layout {
   static constexpr int triangle = joint + tile;  // L in float, then R
   static constexpr int p = triangle + 18 * 1024;
   static constexpr int edges =
-      p + panel_bytes;  // decay of the first row and of the rest of every octet and channel
-  static constexpr int kept = edges + 2 * 8 * padded_k * 4;  // four factors of every thread
+      p + panel_bytes;  // decay of the first row, of the rest and of all of every octet and channel
+  static constexpr int kept = edges + 3 * 8 * padded_k * 4;  // four factors of every thread
   static constexpr int rows = kept + 4 * 8 * threads;
   static constexpr int diagonal = rows + 64 * sizeof(RowScale);  // q_i . k_i
   static constexpr int key_back = diagonal + 64 * 4;

@@ -154,10 +154,12 @@ struct Block : Gdn2Input<E, padded_k> {
     }
     first[own.octet * fours] = decay[0];
     // Not in pairs that multiply_small makes too: the compiler would keep them.
-    first[(octets + own.octet) * fours] =
-        decay[1] * decay[3] * (decay[2] * decay[4]) * (decay[5] * decay[7] * decay[6]);
+    const float4 rest = decay[1] * decay[3] * (decay[2] * decay[4]) * (decay[5] * decay[7] * decay[6]);
+    first[(octets + own.octet) * fours] = rest;
+    first[(2 * octets + own.octet) * fours] = decay[0] * rest;
     __syncthreads();  // for the tiles' barrier too
-    const OctetFactors f = octet_factors<fours>(first, first + octets * fours, own.octet);
+    const OctetFactors f =
+        octet_factors<fours>(first, first + octets * fours, first + 2 * octets * fours, own.octet);
     if (own.octet == 0) {
       *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
           f.after * first[0] * first[octets * fours];

@@ -65,12 +65,13 @@ struct OctetFactors {
   float4 after;           ///< 2^(G_last - G of the octet's last row)
   uint2 to8, to16, to32;  ///< in binary16, from the octet's end or its first row to the anchor of a span
 };
-/// first[o], rest[o]: decay of octet o's first row, product of its other rows. Octet `own`, whose numbers lie `stride`
-/// float4s apart.
+/// first[o], rest[o], total[o]: decay of octet o's first row, product of its other rows, product of both. Octet `own`;
+/// numbers lie `stride` float4s apart.
 template <int stride>
-__device__ __forceinline__ OctetFactors octet_factors(const float4* first, const float4* rest, unsigned own) {
+__device__ __forceinline__ OctetFactors octet_factors(const float4* first, const float4* rest,
+                                                      const float4* totals, unsigned own) {
   const float4 one = {1.0f, 1.0f, 1.0f, 1.0f};
-  const auto total = [&](unsigned o) { return first[o * stride] * rest[o * stride]; };
+  const auto total = [&](unsigned o) { return totals[o * stride]; };
   const bool upper8 = own % 2 == 1, upper16 = own / 2 % 2 == 1, upper32 = own / 4 == 1;
   const unsigned pair = (own / 2 ^ 1) * 2, quad = (own / 4 ^ 1) * 4;
   const float4 begin = first[own * stride], first_beside = first[(own ^ 1) * stride],
