@@ -173,6 +173,7 @@ struct Block : Gdn2Input<E, padded_k> {
     const Products products(memory);
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
+    this->wait_b();
     __syncwarp();
     OctetRows x;
     const Own own_rows = Own::own(warp, lane_again());
@@ -460,11 +461,11 @@ __global__ void __launch_bounds__(2 * padded_k, 2)
   const Block<E, padded_k> block{
       {a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}, task.slot};
   if (threadIdx.x == 0) {
-    barrier_init(block.barrier(), 1);
+    barrier_init(block.barrier(), 1), barrier_init(block.barrier() + 1, 1);
     fence_async_proxy();
   }
   __syncwarp();
-  block.load_tiles();
+  block.template load_tiles<true>();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   block.triangles(warp);
   block.solve(warp);
