@@ -22,8 +22,8 @@ struct Gdn2Layout {
   static constexpr int triangle = joint + tile;  // L in float, then R
   static constexpr int p = triangle + 18 * 1024;
   static constexpr int edges =
-      p + panel_bytes;  // decay of the first row and of the rest of every octet and channel
-  static constexpr int kept = edges + 2 * 8 * padded_k * 4;  // four factors of every thread
+      p + panel_bytes;  // decay of the first row, of the rest and of all of every octet and channel
+  static constexpr int kept = edges + 3 * 8 * padded_k * 4;  // four factors of every thread
   static constexpr int rows = kept + 4 * 8 * threads;
   static constexpr int diagonal = rows + 64 * sizeof(RowScale);  // q_i . k_i
   static constexpr int key_back = diagonal + 64 * 4;
@@ -56,19 +56,27 @@ struct Gdn2Input {
   __device__ std::uint64_t* barrier() const { return part<std::uint64_t>(L::barrier); }
   __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
 
-  /// The first warp starts copies by the copy engine, once one of its threads has set the barrier up.
+  /// The first warp starts copies by the copy engine, once one of its threads has set the barrier up; `b_later`: b comes
+  /// last, to the barrier behind it.
+  template <bool b_later = false>
   __device__ void load_tiles() const {
 #if defined(DELTAPORT_BULK_COPY)
     if (whole()) {
       if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0 && elected()) {
-        barrier_arrive_expect(barrier(), 3 * L::tile);
+        barrier_arrive_expect(barrier(), (b_later ? 2 : 3) * L::tile);
+        if (b_later) barrier_arrive_expect(barrier() + 1, L::tile);
         const int row = static_cast<int>(chunk.row);
 #pragma unroll
         for (int panel = 0; panel < L::channels / 64; ++panel) {
           const int at = panel * panel_bytes, column = first_channel + 64 * panel;
           copy_tile_bulk(address(L::q + at), &maps.q, column, key_head, row, barrier());
           copy_tile_bulk(address(L::k + at), &maps.k, column, key_head, row, barrier());
-          copy_tile_bulk(address(L::b + at), &maps.b, column, head, row, barrier());
+          if (!b_later) copy_tile_bulk(address(L::b + at), &maps.b, column, head, row, barrier());
+        }
+#pragma unroll
+        for (int panel = 0; b_later && panel < L::channels / 64; ++panel) {
+          copy_tile_bulk(address(L::b + panel * panel_bytes), &maps.b, first_channel + 64 * panel, head, row,
+                         barrier() + 1);
         }
       }
       return;
@@ -96,6 +104,13 @@ struct Gdn2Input {
 #endif
     copies_wait<0>();
     __syncthreads();
+  }
+
+  /// Then for b, where it comes later.
+  __device__ void wait_b() const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (whole()) barrier_wait(barrier() + 1, 0);
+#endif
   }
 
   /// What the decays of `count` rows and four channels are made of: their logarithms or pre-activations.

@@ -31,17 +31,18 @@ struct Block : Gdn2Input<E, padded_k> {
 
   /// The norms of an octet's rows, by its warp: diagonals of the products of k and of q with both.
   __device__ void write_rows(const Products& products, unsigned octet) const {
-    float with_k[4] = {}, with_q[4] = {};
+    float with_k[4], with_q[4], k_sums[2][4] = {}, q_sums[2][4] = {};  // two that do not wait for each other
     const std::uint32_t from = products.pair(L::k, L::q, octet);
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
       std::uint32_t x[4];
       load_matrices(x, Products::pair_step(from, s));
-      multiply_add<E>(with_k, x[0], x[1], x[0]);
-      multiply_add<E>(with_q, x[0], x[1], x[1]);
-      multiply_add<E>(with_k, x[2], x[3], x[2]);
-      multiply_add<E>(with_q, x[2], x[3], x[3]);
+      multiply_add<E>(k_sums[s % 2], x, x[0], x[2]);
+      multiply_add<E>(q_sums[s % 2], x, x[1], x[3]);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      with_k[i] = k_sums[0][i] + k_sums[1][i], with_q[i] = q_sums[0][i] + q_sums[1][i];
     const unsigned lane = threadIdx.x % 32, i = lane / 4;
     if (lane % 4 != i / 2) return;
     const bool odd = i % 2 == 1, unit = a.activations.l2_norm;
@@ -63,13 +64,19 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// K~ and Q~ to device memory; the rows of length 1, those of k in its place.
-  template <bool plain>
+  /// Row i of an image in device memory, whose row 0 lies at `to` for this thread: Octet::at in fewer instructions, since
+  /// images are aligned as tiles are.
+  __device__ static void store_row(std::uint64_t to, int i, uint2 x) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"((to ^ (i * 16u)) + i * 128u), "r"(x.x), "r"(x.y)
+                 : "memory");
+  }
+
+  /// K~ and Q~ to device memory; the rows of length 1; span 1 of L and P.
+  template <bool plain, bool unit>
   __device__ void take_rows(OctetRows& x, const Own& own, const float4 (&decay)[octet_rows],
                             float4 before) const {
-    char* const erase_to = static_cast<char*>(a.erase) + image * L::tile;
-    char* const query_to = static_cast<char*>(a.query) + image * L::tile;
-    const bool unit = a.activations.l2_norm;
+    const std::uint64_t erase_to = reinterpret_cast<std::uint64_t>(a.erase) + image * L::tile + own.first,
+                        query_to = reinterpret_cast<std::uint64_t>(a.query) + image * L::tile + own.first;
     struct Row {
       uint2 k, q, b;
       float4 scale;
@@ -79,7 +86,9 @@ struct Block : Gdn2Input<E, padded_k> {
       return Row{take(L::k, at), take(L::q, at), take(L::b, at),
                  *reinterpret_cast<const float4*>(rows() + octet_rows * own.octet + i)};
     };
-    float4 erase = before;
+    float4 erase = before, key_before;
+    float near[octet_rows / 2];
+    const bool upper_lane = threadIdx.x & Own::threads / 2;
     Row next = read(0);
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
@@ -90,28 +99,53 @@ struct Block : Gdn2Input<E, padded_k> {
       const float4 key = unpack<E>(row.k) * row.scale.x, query = unpack<E>(row.q) * row.scale.y,
                    gate = unpack<E>(row.b),
                    both = (plain ? gate : erase_gate(a.activations.beta, gate)) * key;
-      put(L::k, at, pack<Half>(key));
+      const uint2 k = pack<Half>(key);
+      if (i < keys_in_tile) {
+        put(L::k, at, k);
+      } else {
+        x.k[i] = k;
+      }
       x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
       if (i > 0) erase = erase * decay[i];
       float4 erased = both * erase, asked = query * (erase * a.activations.scale);
       if (!unit) erased = erased * row.scale.z, asked = asked * row.scale.w;
-      *reinterpret_cast<uint2*>(erase_to + at) = pack<E>(erased);
-      *reinterpret_cast<uint2*>(query_to + at) = pack<E>(asked);
+      store_row(erase_to, i, pack<E>(erased));
+      store_row(query_to, i, pack<E>(asked));
+      if (i % 2 == 1) {
+        const float4 other = key_before * decay[i];
+        const float of_b = dot(both, other), of_q = dot(query, other);
+        near[i / 2] = (upper_lane ? of_q : of_b) +
+                      __shfl_xor_sync(0xffffffffu, upper_lane ? of_b : of_q, Own::threads / 2);
+      }
+      key_before = key;
     }
+    put_near(own, near);
+  }
+  __device__ static float dot(float4 x, float4 y) {
+    return x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w);
+  }
+  /// near[n]: a lane's part of row 2 n + 1 times row 2 n, of L on the lower half of the octet's lanes, else of P.
+  __device__ void put_near(const Own& own, const float (&near)[octet_rows / 2]) const {
+    constexpr unsigned by_two = Own::threads / 4, by_one = Own::threads / 8;
+    const bool two = threadIdx.x & by_two, one = threadIdx.x & by_one;
+    const auto half = [](bool upper, float x, float y, unsigned step) {
+      return (upper ? y : x) + __shfl_xor_sync(0xffffffffu, upper ? x : y, step);
+    };
+    float sum = half(one, half(two, near[0], near[2], by_two), half(two, near[1], near[3], by_two), by_one);
+#pragma unroll
+    for (unsigned step = by_one / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    const unsigned j = octet_rows * own.octet + (two ? 4 : 0) + (one ? 2 : 0);
+    if (threadIdx.x % by_one == 0)
+      Gdn2Spans<padded_k>{memory}.put_product(threadIdx.x & Own::threads / 2, j + 1, j, sum);
   }
 
   /// L and P in shared memory, K^ in the place of k; K~, Q~ and gamma in device memory.
   __device__ void triangles(int warp) const {
-    const Own own = Own::own(warp);
-    const Products products(memory);
+    const Own own = Own::own(warp, threadIdx.x % 32);
     constexpr int fours = padded_k / 4;
     float4* const first = part<float4>(L::edges) + own.channel / 4;
     typename Input::template Gates<octet_rows> gates;
     this->read_gates(gates, own.channel, octet_rows * own.octet);
-    this->wait_tiles();
-    dependency_launch();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
     float4 decay[octet_rows];
     this->take_gates(decay, gates, own.channel, octet_rows * own.octet);
 #pragma unroll
@@ -119,11 +153,13 @@ struct Block : Gdn2Input<E, padded_k> {
       decay[i] = {exp2_fast(decay[i].x), exp2_fast(decay[i].y), exp2_fast(decay[i].z), exp2_fast(decay[i].w)};
     }
     first[own.octet * fours] = decay[0];
-    first[(octets + own.octet) * fours] =
-        decay[1] * decay[2] * (decay[3] * decay[4]) * (decay[5] * decay[6] * decay[7]);
-    __syncthreads();
-    const OctetFactors f = octet_factors<fours>(first, first + octets * fours, own.octet);
-    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
+    // Not in pairs that multiply_small makes too: the compiler would keep them.
+    const float4 rest = decay[1] * decay[3] * (decay[2] * decay[4]) * (decay[5] * decay[7] * decay[6]);
+    first[(octets + own.octet) * fours] = rest;
+    first[(2 * octets + own.octet) * fours] = decay[0] * rest;
+    __syncthreads();  // for the tiles' barrier too
+    const OctetFactors f =
+        octet_factors<fours>(first, first + octets * fours, first + 2 * octets * fours, own.octet);
     if (own.octet == 0) {
       *reinterpret_cast<float4*>(a.gamma + image * padded_k + own.channel) =
           f.after * first[0] * first[octets * fours];
@@ -132,30 +168,38 @@ struct Block : Gdn2Input<E, padded_k> {
     uint2* const kept = part<uint2>(L::kept) + threadIdx.x;
     kept[0] = f.to8, kept[threads] = f.to16, kept[2 * threads] = f.to32,
     kept[3 * threads] = pack<Half>(f.after);
-    OctetRows x;
-    if (a.activations.beta == Beta::plain) {
-      take_rows<true>(x, own, decay, f.before);
-    } else {
-      take_rows<false>(x, own, decay, f.before);
-    }
-    // Else the compiler would keep the products that were made above.
+    this->wait_tiles();  // they come later than the gates
+    dependency_launch();
+    const Products products(memory);
 #pragma unroll
-    for (int i = 1; i < octet_rows; ++i)
-      asm volatile("" : "+f"(decay[i].x), "+f"(decay[i].y), "+f"(decay[i].z), "+f"(decay[i].w));
+    for (unsigned n = 0; n < Own::per_warp; ++n) write_rows(products, warp * Own::per_warp + n);
+    this->wait_b();
+    __syncwarp();
+    OctetRows x;
+    const Own own_rows = Own::own(warp, lane_again());
+    if (!a.activations.l2_norm) {
+      take_rows<false, false>(x, own_rows, decay, f.before);
+    } else if (a.activations.beta == Beta::plain) {
+      take_rows<true, true>(x, own_rows, decay, f.before);
+    } else {
+      take_rows<false, true>(x, own_rows, decay, f.before);
+    }
     OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};
-    spans.multiply_small(decays, own, x, decay, products, warp);
-    spans.multiply_pairs(own, x, decays, kept[0], products, warp);
+    spans.multiply_small(decays, x, decay, warp);
+    spans.multiply_pairs(x, decays, kept[0], warp);
     __syncthreads();  // the operands' places are free
-    spans.stage_joins(own, x, decays, kept[2 * threads], kept[threads]);
-    spans.restore(own, x, decays, kept[3 * threads]);
+    if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
+    const Own again = Own::own(warp, threadIdx.x - 32 * warp);
+    spans.stage_joins(again, x, decays, kept[2 * threads], kept[threads]);
+    spans.restore(again, x, decays, kept[3 * threads]);
     fence_async_proxy();
-    // The diagonal blocks of L are there, if their rows have length 1.
+    __syncthreads();
+    if (warp >= 4 * (groups - 1)) spans.multiply_joins(warp);
+    // Beside them, where there are eight warps. The diagonal blocks of L are there, if their rows have length 1.
     if (a.activations.l2_norm && warp < 4) {
       invert_diagonal_block(part<float>(L::triangle) + 16 * warp * (triangle_pitch + 1));
     }
-    __syncthreads();
-    spans.multiply_joins(warp);
     __syncthreads();
   }
   /// From rows of length 1 to rows as they count.
@@ -207,7 +251,7 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
   /// A thread's part of A = (I + L)^-1: a warp has the rows of one block of 16, a lane a row and eight columns of every
-  /// second block, which lie as invert_unit_lower leaves them.
+  /// second block.
   struct InversePart {
     static constexpr unsigned groups = threads / 128;
     float x[4 / groups][8];
@@ -217,32 +261,76 @@ struct Block : Gdn2Input<E, padded_k> {
     constexpr unsigned groups = InversePart::groups;
     const unsigned lane = threadIdx.x % 32, row_block = warp / groups, i = 16 * row_block + lane % 16,
                    side = lane / 16;
-    const float* const row =
-        part<float>(L::triangle) + lane % 16 * triangle_pitch + 16 * row_block + 8 * side;
 #pragma unroll
     for (unsigned n = 0; n < 4 / groups; ++n) {
       const unsigned column_block = n * groups + warp % groups;
       part_of.at[n] = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
-      float4 left = {}, right = {};
       if (column_block <= row_block) {
-        const float* const from = row + 16 * column_block * triangle_pitch;
-        left = *reinterpret_cast<const float4*>(from), right = *reinterpret_cast<const float4*>(from + 4);
+        read_units(part_of.x[n], row_block, column_block);
+      } else {
+#pragma unroll
+        for (float& x : part_of.x[n]) x = 0.0f;
       }
-      float(&x)[8] = part_of.x[n];
-      x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
-      x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
     }
   }
-  /// `factor` A rounded to T, and what that left.
-  template <class T>
-  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse, float factor) {
+  /// Eight numbers of a row of a block of A, which lies as invert_from_blocks leaves it.
+  __device__ void read_units(float (&x)[8], unsigned row_block, unsigned column_block) const {
+    const unsigned lane = threadIdx.x % 32;
+    const float* const from = part<float>(L::triangle) + (16 * column_block + lane % 16) * triangle_pitch +
+                              16 * row_block + 8 * (lane / 16);
+    const float4 left = *reinterpret_cast<const float4*>(from),
+                 right = *reinterpret_cast<const float4*>(from + 4);
+    x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
+    x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
+  }
+  /// A rounded to E, and what that left.
+  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse) {
 #pragma unroll
     for (unsigned n = 0; n < 4 / InversePart::groups; ++n) {
       uint4 high, low;
-      split<T>(high, low, inverse.x[n], factor);
+      split<E>(high, low, inverse.x[n], 1.0f);
       *reinterpret_cast<uint4*>(high_to + inverse.at[n]) = high;
       *reinterpret_cast<uint4*>(low_to + inverse.at[n]) = low;
     }
+  }
+  /// 16 rows of A's diagonal blocks of 32, and what is above them, to the tiles of A.
+  __device__ void put_joined(unsigned row_block) const {
+    const unsigned lane = threadIdx.x % 32, i = 16 * row_block + lane % 16, side = lane / 16,
+                   first = row_block / 2 * 2;
+    const float factor = part<float>(L::key_back)[i];
+    const auto put = [&](unsigned column_block, uint4 high, uint4 low) {
+      const unsigned at = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
+      *part<uint4>(L::high + at) = high, *part<uint4>(L::low + at) = low;
+    };
+#pragma unroll
+    for (unsigned n = 0; n < 2; ++n) {
+      uint4 high = {}, low = {};
+      if (first + n <= row_block) {
+        float x[8];
+        read_units(x, row_block, first + n);
+        split<Half>(high, low, x, factor);
+      }
+      put(first + n, high, low);
+      if (row_block < 2) put(2 + n, {}, {});
+    }
+  }
+  /// The rest.
+  __device__ void put_lower_left(unsigned warp) const {
+    float second[4], third[4];
+    make_lower_left(second, third, part<float>(L::triangle), warp);
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (unsigned n = 0; n < 4; ++n) {
+      const unsigned i = 32 + 8 * n + lane / 4, at = i * 128 + ((warp ^ i % 8) << 4) + 4 * (lane % 4);
+      const float factor = -part<float>(L::key_back)[i];
+      const float* const pair = (n < 2 ? second : third) + n % 2 * 2;
+      const float left = factor * pair[0], right = factor * pair[1];
+      const std::uint32_t high = pack<Half>(left, right);
+      const float2 rounded = unpack<Half>(high);
+      *part<std::uint32_t>(L::high + at) = high;
+      *part<std::uint32_t>(L::low + at) = pack<Half>(left - rounded.x, right - rounded.y);
+    }
+    if (a.inverse != nullptr) store_lower_left(part<float>(L::triangle), warp, second, third);  // read below
   }
   /// A warp's 16 rows of a panel to the same place of an image in device memory.
   __device__ void store_own_rows(void* image_panel, int panel, int row_block) const {
@@ -258,7 +346,7 @@ struct Block : Gdn2Input<E, padded_k> {
   /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
   /// carries the decay behind it, the same row of K~ that before it.
   __device__ void note_forgetting(int warp) const {
-    const Own own = Own::own(warp);
+    const Own own = Own::own(warp, threadIdx.x % 32);
     float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
     const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
 #pragma unroll 1
@@ -301,53 +389,59 @@ struct Block : Gdn2Input<E, padded_k> {
       if (warp < 4) invert_diagonal_block(triangle + 16 * warp * (triangle_pitch + 1));
       __syncthreads();
     }
-    if (warp < 4) {
-      invert_from_blocks(triangle, warp);
-    } else {
-      if (threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
-      __syncthreads();  // the barrier inside
-    }
+    if (warp < 4) join_blocks(triangle, warp);
+    if (groups > 1 && threadIdx.x >= 128 && threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
     __syncthreads();
-    InversePart inverse;
-    read_inverse(inverse, warp);
-    put_inverse<Half>(part<char>(L::high), part<char>(L::low), inverse,
-                      part<float>(L::key_back)[16 * (warp / InversePart::groups) + threadIdx.x % 16]);
+    // Both parts of A as halves: the last four warps round what is there, the first four what they make.
+    if (warp >= 4 * (groups - 1)) put_joined(warp % 4);
+    if (warp < 4) put_lower_left(warp);
     fence_async_proxy();
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
     const std::uint32_t restored = address(L::k) + group * panel_bytes;
+    float x[32];
+    const auto start_x = [&] {
+      multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
+      multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
+      products_commit();
+    };
+    const auto finish_x = [&] {
+      if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
+        char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
+        InversePart inverse;
+        read_inverse(inverse, warp);
+        put_inverse(to, to + panel_bytes, inverse);
+      }
+      products_wait<0>();
+      hold(x);
+      const int panel = group * panel_bytes;
+      write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
+      store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
+    };
     if (group == groups - 1) {
       std::uint32_t p[4][4];
       float r[32];
       take_p(p, row);
-      hold(r);
+      hold(r), hold(x);
       products_begin();
       multiply<Half, Tile::by_columns>(r, p, address(L::high), false);
       multiply<Half, Tile::by_columns>(r, p, address(L::low), true);
       products_commit();
-      products_wait<0>();
+      start_x();
+      products_wait<1>();
       hold(r);
       const RowScale* const own = rows() + 16 * row + threadIdx.x % 32 / 4;
       const float factor[2] = {a.activations.scale * own[0].query_back,
                                a.activations.scale * own[8].query_back};
       write_tile(L::p, r, factor, row);  // this warp's rows of P are read
+      store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
+      finish_x();
+    } else {
+      hold(x);
+      products_begin();
+      start_x();
+      finish_x();
     }
-    float x[32];
-    hold(x);
-    products_begin();
-    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::high), restored, false);
-    multiply_tiles<Half, Tile::by_columns, Tile::by_columns, 4>(x, address(L::low), restored, true);
-    products_commit();
-    if (group == groups - 1) store_own_rows(static_cast<char*>(a.r) + image * panel_bytes, L::p, row);
-    if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
-      char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-      put_inverse<E>(to, to + panel_bytes, inverse, 1.0f);
-    }
-    products_wait<0>();
-    hold(x);
-    const int panel = group * panel_bytes;
-    write_tile(L::joint + panel, x, {1.0f, 1.0f}, row);
-    store_own_rows(static_cast<char*>(a.x) + image * L::tile + panel, L::joint + panel, row);
     if (decides(a.segments, a.chunks, slot)) {
       __syncthreads();
       note_forgetting(warp);
@@ -366,9 +460,12 @@ __global__ void __launch_bounds__(2 * padded_k, 2)
   const int head = task.head, key_head = static_cast<int>(group.quotient(task.head));
   const Block<E, padded_k> block{
       {a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}, task.slot};
-  if (threadIdx.x == 0) barrier_init(block.barrier(), 1);
-  __syncthreads();
-  block.load_tiles();
+  if (threadIdx.x == 0) {
+    barrier_init(block.barrier(), 1), barrier_init(block.barrier() + 1, 1);
+    fence_async_proxy();
+  }
+  __syncwarp();
+  block.template load_tiles<true>();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
   block.triangles(warp);
   block.solve(warp);

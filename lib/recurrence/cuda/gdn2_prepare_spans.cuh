@@ -12,7 +12,7 @@ struct Gdn2Spans {
   using L = Gdn2Layout<padded_k>;
   using Own = Octet<padded_k>;
   using Products = OctetProducts<padded_k>;
-  static constexpr int steps = padded_k / 16, groups = L::threads / 128;
+  static constexpr int steps = padded_k / 16;
 
   unsigned char* memory;
 
@@ -43,10 +43,11 @@ struct Gdn2Spans {
     }
   }
 
-  /// The spans 4, 2 and 1, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
+  /// The spans 4 and 2, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
   /// and joint.
-  __device__ void multiply_small(OctetDecays& f, const Own& own, OctetRows& x, const float4 (&d)[octet_rows],
-                                 const Products& products, unsigned warp) const {
+  __device__ void multiply_small(OctetDecays& f, OctetRows& x, const float4 (&d)[octet_rows],
+                                 unsigned warp) const {
+    const Own own = Own::own(warp, lane_again());
     const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
     const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
     uint2 s[octet_rows];
@@ -62,7 +63,7 @@ struct Gdn2Spans {
     const uint2 upper4[4] = {{}, s[5], h56, h567},
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
 #pragma unroll
-    for (int i = 0; i < octet_rows; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
+    for (int i = 0; i < keys_in_tile; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
     __syncwarp();  // the rows are read
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -75,7 +76,8 @@ struct Gdn2Spans {
       put(L::joint, own.at(4 + n), multiply_halves(x.k[lower], n == 0 ? h12 : n == 2 ? h56 : s[lower + 1]));
     }
     __syncwarp();
-    const unsigned lane = threadIdx.x % 32, i = lane / 4, c = lane % 4;
+    const Products products(memory);
+    const unsigned lane = lane_again(), i = lane / 4, c = lane % 4;
     const bool query = i >= 4;
 #pragma unroll
     for (unsigned n = 0; n < Own::per_warp; ++n) {
@@ -89,28 +91,12 @@ struct Gdn2Spans {
       }
     }
     __syncwarp();
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      put(L::q, own.at(n), x.b[2 * n + 1]);
-      put(L::q, own.at(4 + n), x.q[2 * n + 1]);
-      put(L::b, own.at(n), multiply_halves(x.k[2 * n], s[2 * n + 1]));
-    }
-    __syncwarp();
-#pragma unroll
-    for (unsigned n = 0; n < Own::per_warp; ++n) {
-      const unsigned octet = warp * Own::per_warp + n, first = octet_rows * octet;
-      float y[4];  // twice
-      products.multiply(y, products.pair(L::q, L::q, octet), products.single(L::b, octet));
-      if (c == i % 4 / 2) {
-        put_product(query, first + 2 * (i % 4) + 1, first + 2 * (i % 4), i % 2 == 1 ? y[1] : y[0]);
-      }
-    }
-    __syncwarp();
   }
 
   /// The operands of a larger span to tiles, `to` rows of the octet's own away; `rest`: from the octet to the anchor.
-  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
-                              uint2 rest, int b_tile, int q_tile) const {
+  template <bool anchor>
+  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
+                              int b_tile, int q_tile) const {
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       uint2 b = x.b[i], q = x.q[i];
@@ -118,6 +104,14 @@ struct Gdn2Spans {
       if (!anchor) b = multiply_halves(b, rest), q = multiply_halves(q, rest);
       put(b_tile, own.at(i), b);
       put(q_tile, own.at(i), q);
+    }
+  }
+  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
+                              uint2 rest, int b_tile, int q_tile) const {
+    if (anchor) {
+      stage_upper<true>(own, x, f, rest, b_tile, q_tile);
+    } else {
+      stage_upper<false>(own, x, f, rest, b_tile, q_tile);
     }
   }
   __device__ void stage_lower(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
@@ -130,10 +124,10 @@ struct Gdn2Spans {
     }
   }
   /// Span 8: two octets that follow each other, of one warp or two.
-  __device__ void multiply_pairs(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                                 const Products& products, unsigned warp) const {
+  __device__ void multiply_pairs(const OctetRows& x, const OctetDecays& f, uint2 rest, unsigned warp) const {
+    const Own own = Own::own(warp, lane_again());
     if (own.octet % 2 == 1) {
-      stage_upper(own, x, f, true, rest, L::b, L::q);
+      stage_upper<true>(own, x, f, rest, L::b, L::q);
     } else {
       stage_lower(own, x, f, rest, L::q);
     }
@@ -143,11 +137,12 @@ struct Gdn2Spans {
       pair_barrier(warp / 2);
       if (warp % 2 == 1) return;
     }
+    const Products products(memory);
     const unsigned lower = Own::per_warp > 1 ? 2 * warp : warp;
     float y[4];
     products.multiply(y, products.pair(L::b, L::q, lower + 1), products.single(L::q, lower));
-    const unsigned i = octet_rows * (lower + 1) + threadIdx.x % 32 / 4,
-                   j = octet_rows * lower + 2 * (threadIdx.x % 4);
+    const unsigned lane = lane_again(), i = octet_rows * (lower + 1) + lane / 4,
+                   j = octet_rows * lower + 2 * (lane % 4);
     put_products(false, i, j, y[0], y[1]);
     put_products(true, i, j, y[2], y[3]);
   }
@@ -176,32 +171,39 @@ struct Gdn2Spans {
   __device__ void restore(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 after) const {
     stage_lower(own, x, f, after, L::k);
   }
-  __device__ void multiply_joins(int warp) const {
+  /// By the last four warps.
+  __device__ void multiply_joins(unsigned warp) const {
     constexpr int half_tile = 32 * 128;
-    const unsigned group = warp / 4, query = warp / 2 % 2, part = warp % 2;
-    const unsigned i = threadIdx.x % 32 / 4, j = 2 * (threadIdx.x % 4);
+    float wide[16], narrow[16];
+    hold(wide), hold(narrow);
+    products_begin();
+    multiply_join<steps>(wide, address(L::q), address(L::joint));
+    multiply_join<steps>(narrow, address(L::b), address(L::joint + half_tile));
+    products_commit();
+    products_wait<0>();
+    hold(wide), hold(narrow);
+    if (warp / 2 % 2 == 1) {
+      put_joins<true>(wide, narrow, warp % 2);
+    } else {
+      put_joins<false>(wide, narrow, warp % 2);
+    }
+  }
+  /// `part`: which 16 rows of the 32.
+  template <bool query>
+  __device__ void put_joins(const float (&wide)[16], const float (&narrow)[16], unsigned part) const {
+    const unsigned lane = lane_again(), i = lane / 4, j = 2 * (lane % 4);
 #pragma unroll
-    for (unsigned span = 0; span < 2; ++span) {
-      if (groups > 1 && group != span) continue;
-      float d[16];
-      hold(d);
-      products_begin();
-      if (span == 0) {
-        multiply_join<steps>(d, address(L::q), address(L::joint));
-      } else {
-        multiply_join<steps>(d, address(L::b), address(L::joint + half_tile));
-      }
-      products_commit();
-      products_wait<0>();
-      hold(d);
+    for (unsigned n = 0; n < 4; ++n) {
+      const unsigned row = 32 + 16 * part + i, column = 8 * n + j;
+      put_products(query, row, column, wide[4 * n], wide[4 * n + 1]);
+      put_products(query, row + 8, column, wide[4 * n + 2], wide[4 * n + 3]);
+    }
 #pragma unroll
-      for (unsigned n = 0; n < 4; ++n) {
-        if (span == 1 && n / 2 != part) continue;
-        const unsigned row = (span == 0 ? 32 + 16 * part : 16 + 32 * part) + i;
-        const unsigned column = (span == 0 ? 8 * n : 32 * part + 8 * (n % 2)) + j;
-        put_products(query, row, column, d[4 * n], d[4 * n + 1]);
-        put_products(query, row + 8, column, d[4 * n + 2], d[4 * n + 3]);
-      }
+    for (unsigned n = 0; n < 2; ++n) {
+      const unsigned row = 16 + 32 * part + i, column = 32 * part + 8 * n + j;
+      const auto either = [&](unsigned k) { return part == 0 ? narrow[4 * n + k] : narrow[8 + 4 * n + k]; };
+      put_products(query, row, column, either(0), either(1));
+      put_products(query, row + 8, column, either(2), either(3));
     }
   }
 };

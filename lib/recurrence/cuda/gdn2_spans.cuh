@@ -12,6 +12,8 @@
 namespace deltaport::recurrence::cuda {
 
 constexpr int octet_rows = 8, octets = chunk_rows / octet_rows;
+/// Rows of k of length 1 that wait in their tile: registers are scarce.
+constexpr int keys_in_tile = 4;
 
 template <class E>
 __device__ __forceinline__ float4 unpack(uint2 x) {
@@ -26,6 +28,13 @@ __device__ __forceinline__ uint2 multiply_halves(uint2 x, uint2 y) {
   return {multiply_halves(x.x, y.x), multiply_halves(x.y, y.y)};
 }
 
+/// The lane, asked for again: what is made of it need not be kept in registers from one use to the next.
+__device__ __forceinline__ unsigned lane_again() {
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// A thread's octet and channels.
 template <int padded_k>
 struct Octet {
@@ -34,9 +43,10 @@ struct Octet {
   unsigned octet, channel;
   std::uint32_t first;  ///< byte offset of row 0 in a tile
 
-  __device__ static Octet own(unsigned warp) {
+  __device__ static Octet own(unsigned warp, unsigned lane) {
     Octet o;
-    o.octet = per_warp == 1 ? warp : threadIdx.x / threads, o.channel = threadIdx.x % threads * 4;
+    o.octet = per_warp == 1 ? warp : warp * per_warp + lane / threads;
+    o.channel = lane % threads * 4;
     o.first = o.octet * (octet_rows * 128) + o.channel / 64 * panel_bytes + o.channel % 64 * 2;
     return o;
   }
@@ -55,12 +65,13 @@ struct OctetFactors {
   float4 after;           ///< 2^(G_last - G of the octet's last row)
   uint2 to8, to16, to32;  ///< in binary16, from the octet's end or its first row to the anchor of a span
 };
-/// first[o], rest[o]: decay of octet o's first row, product of its other rows. Octet `own`, whose numbers lie `stride`
-/// float4s apart.
+/// first[o], rest[o], total[o]: decay of octet o's first row, product of its other rows, product of both. Octet `own`;
+/// numbers lie `stride` float4s apart.
 template <int stride>
-__device__ __forceinline__ OctetFactors octet_factors(const float4* first, const float4* rest, unsigned own) {
+__device__ __forceinline__ OctetFactors octet_factors(const float4* first, const float4* rest,
+                                                      const float4* totals, unsigned own) {
   const float4 one = {1.0f, 1.0f, 1.0f, 1.0f};
-  const auto total = [&](unsigned o) { return first[o * stride] * rest[o * stride]; };
+  const auto total = [&](unsigned o) { return totals[o * stride]; };
   const bool upper8 = own % 2 == 1, upper16 = own / 2 % 2 == 1, upper32 = own / 4 == 1;
   const unsigned pair = (own / 2 ^ 1) * 2, quad = (own / 4 ^ 1) * 4;
   const float4 begin = first[own * stride], first_beside = first[(own ^ 1) * stride],
@@ -92,21 +103,6 @@ struct OctetDecays {
   uint2 upper[octet_rows], lower[octet_rows];  ///< upper[0] and lower[7] are 1 and unused
 };
 
-/// d (16 x 8) += a (16 x 8) b (8 x 8): rows 0 to 7 of a in a0, rows 8 to 15 in a1.
-template <class E>
-__device__ __forceinline__ void multiply_add(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
-                                             std::uint32_t b) {
-  if constexpr (__is_same(E, Bf16)) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b));
-  } else {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(b));
-  }
-}
-
 /// What multiplies an octet: addresses for its warp.
 template <int padded_k>
 struct OctetProducts {
@@ -115,7 +111,7 @@ struct OctetProducts {
   std::uint32_t row, beside, along;
 
   __device__ explicit OctetProducts(const unsigned char* base) : memory(shared_address(base)) {
-    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t lane = lane_again();
     row = lane / 8 % 2;
     beside = lane % 8 * 128 + ((lane / 16 ^ lane % 8) << 4);
     along = lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);

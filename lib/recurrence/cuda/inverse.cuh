@@ -89,42 +89,61 @@ __device__ __forceinline__ void invert_diagonal_block(float* block) {
 
 /// `triangle` holds L, its diagonal blocks inverted, for all threads to see. Afterwards diagonal block r holds that block
 /// of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Doubles the inverted blocks from
-/// 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside. The caller's next __syncthreads makes
-/// the result visible.
+/// 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside.
+__device__ __forceinline__ float* triangle_block(float* triangle, int row, int column) {
+  return triangle + 16 * row * triangle_pitch + 16 * column;
+}
+/// From 16 to 32.
+__device__ __forceinline__ void join_blocks(float* triangle, int warp) {
+  const auto block = [&](int row, int column) { return triangle_block(triangle, row, column); };
+  // A10 = -A11 L10 A00 and A32 likewise; this warp's 8 columns
+  const int first = warp / 2 * 2, column = 8 * (warp % 2);
+  float* const result = block(first, first + 1) + column;
+  float d[4] = {}, product[4] = {};
+  add_block_product(d, block(first + 1, first), block(first, first) + column);
+  store_block(result, d, 1.0f);
+  __syncwarp();
+  add_block_product(product, block(first + 1, first + 1), result);
+  __syncwarp();
+  store_block(result, product, -1.0f);
+}
+/// From 32 to 64, once all threads see those: the lower left 32 x 32 times -1, columns 8 warp to 8 warp + 7, rows of block 2
+/// in `second`, of block 3 in `third`. The place of the result is used.
+__device__ __forceinline__ void make_lower_left(float (&second)[4], float (&third)[4], float* triangle,
+                                                int warp) {
+  const auto block = [&](int row, int column) { return triangle_block(triangle, row, column); };
+  const int c = warp / 2, column = 8 * (warp % 2);
+  float upper[4] = {}, lower[4] = {};
+  add_block_product(upper, block(2, c), block(c, c) + column);
+  add_block_product(lower, block(3, c), block(c, c) + column);
+  if (c == 0) {
+    add_block_product(upper, block(2, 1), block(0, 1) + column);
+    add_block_product(lower, block(3, 1), block(0, 1) + column);
+  }
+  float *const row2 = block(c, 2) + column, *const row3 = block(c, 3) + column;
+  store_block(row2, upper, 1.0f);
+  store_block(row3, lower, 1.0f);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) second[i] = third[i] = 0.0f;
+  add_block_product(second, block(2, 2), row2);
+  add_block_product(third, block(2, 3), row2);
+  add_block_product(third, block(3, 3), row3);
+}
+__device__ __forceinline__ void store_lower_left(float* triangle, int warp, const float (&second)[4],
+                                                 const float (&third)[4]) {
+  const int c = warp / 2, column = 8 * (warp % 2);
+  __syncwarp();
+  store_block(triangle_block(triangle, c, 2) + column, second, -1.0f);
+  store_block(triangle_block(triangle, c, 3) + column, third, -1.0f);
+}
+/// The caller's next __syncthreads makes the result visible.
 __device__ __forceinline__ void invert_from_blocks(float* triangle, int warp) {
-  const auto block = [&](int row, int column) { return triangle + 16 * row * triangle_pitch + 16 * column; };
-  {  // A10 = -A11 L10 A00 and A32 likewise; this warp's 8 columns
-    const int first = warp / 2 * 2, column = 8 * (warp % 2);
-    float* const result = block(first, first + 1) + column;
-    float d[4] = {}, product[4] = {};
-    add_block_product(d, block(first + 1, first), block(first, first) + column);
-    store_block(result, d, 1.0f);
-    __syncwarp();
-    add_block_product(product, block(first + 1, first + 1), result);
-    __syncwarp();
-    store_block(result, product, -1.0f);
-  }
+  join_blocks(triangle, warp);
   __syncthreads();
-  {  // the lower left 32 x 32 in the same way; columns 8 warp to 8 warp + 7
-    const int c = warp / 2, column = 8 * (warp % 2);
-    float upper[4] = {}, lower[4] = {}, second[4] = {}, third[4] = {};
-    add_block_product(upper, block(2, c), block(c, c) + column);
-    add_block_product(lower, block(3, c), block(c, c) + column);
-    if (c == 0) {
-      add_block_product(upper, block(2, 1), block(0, 1) + column);
-      add_block_product(lower, block(3, 1), block(0, 1) + column);
-    }
-    float *const row2 = block(c, 2) + column, *const row3 = block(c, 3) + column;
-    store_block(row2, upper, 1.0f);
-    store_block(row3, lower, 1.0f);
-    __syncwarp();
-    add_block_product(second, block(2, 2), row2);
-    add_block_product(third, block(2, 3), row2);
-    add_block_product(third, block(3, 3), row3);
-    __syncwarp();
-    store_block(row2, second, -1.0f);
-    store_block(row3, third, -1.0f);
-  }
+  float second[4], third[4];
+  make_lower_left(second, third, triangle, warp);
+  store_lower_left(triangle, warp, second, third);
 }
 /// The same from L, whose rows 16 w to 16 w + 15 warp w has written itself.
 __device__ __forceinline__ void invert_unit_lower(float* triangle, int warp) {
