@@ -55,7 +55,8 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
     return make_tensor_map(map, f.element, base, rows, sizes.value_heads, sizes.value_dim);
   };
   bool use_maps = keys(maps.q, f.q) && keys(maps.k, f.k) && values(maps.v, f.v);
-  use_maps = use_maps && values(gradient_maps.d_o, a.d_o);
+  use_maps = use_maps && values(gradient_maps.d_o, a.d_o) && keys(gradient_maps.dq, a.dq) &&
+             keys(gradient_maps.dk, a.dk);
   gradient_maps.q = maps.q, gradient_maps.k = maps.k, gradient_maps.v = maps.v;
 
   GdnPrepare prepare;

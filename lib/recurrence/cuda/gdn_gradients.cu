@@ -25,6 +25,7 @@ struct Block : BlockBase<E, padded_k, single> {
   using Base::h_tile;
   using Base::key_head;
   using Base::load_first;
+  using Base::maps;
   using Base::memory;
   using Base::plain_d_x;
   using Base::slot;
@@ -117,7 +118,8 @@ struct Block : BlockBase<E, padded_k, single> {
       }
       end_of_head(member);
     }
-    this->finish_rows(dq, at(L::q), factor(factor_query_norm), value_tile(tiles + 1, L::s), a.dq);
+    this->template finish_rows<sync_read>(dq, at(L::q), factor(factor_query_norm),
+                                          value_tile(tiles + 1, L::s), a.dq, maps.dq);
   }
   /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
   /// second group arrives once it has read the states of the tile before, whose place dX takes.
@@ -221,7 +223,8 @@ struct Block : BlockBase<E, padded_k, single> {
       });
       end_of_head<true>(member);
     }
-    this->finish_rows(dk, at(L::k), factor(factor_key_norm), value_tile(tiles, L::d_s), a.dk);
+    this->template finish_rows<sync_h>(dk, at(L::k), factor(factor_key_norm), value_tile(tiles, L::d_s), a.dk,
+                                       maps.dk);
   }
   /// Third group: dX, rounded with its decay for dk and without for the inverse; t, its products with X; <S, dS'>; N.
   __device__ void writes() const {

@@ -11,7 +11,7 @@
 namespace deltaport::recurrence::cuda {
 
 struct GdnGradientMaps {
-  CUtensorMap q, k, v, d_o;
+  CUtensorMap q, k, v, d_o, dq, dk;
 };
 
 struct GdnGradients {

@@ -308,10 +308,12 @@ struct BlockBase {
     write_gate_gradients<E>(a, chunk, slot, head, t, d_sum, sum(sum_beta)[t], shared + 4);
   }
 
-  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`, a warp its own: a bulk store would have
-  /// to be waited for before the block may end. `d` is with respect to the normalised rows.
+  /// Gradient through the norm, and the rows to `to` by way of the tile `stage`. `d` is with respect to the normalised
+  /// rows; group of 128 threads, barrier `id`, which nobody else needs any more. Behind the loop over heads: inside, what
+  /// it needs would be kept in registers through all of it.
+  template <int id>
   __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
-                              std::uint32_t stage, void* to) const {
+                              std::uint32_t stage, void* to, const CUtensorMap& map) const {
     const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
     const float scale[2] = {norm[row], norm[row + 8]};
     float dot[2] = {0.0f, 0.0f};
@@ -323,22 +325,25 @@ struct BlockBase {
     for_elements<E, steps>(tile, warp,
                            [&](int j, int part, float x) { d[j] = scale[part] * (d[j] - along[part] * x); });
     store_rows<E>(stage, d, warp);
-    __syncwarp();
-    constexpr unsigned units = padded_k / 8, together = 32 / units, count = 16 / together;
-    const unsigned lane = threadIdx.x % 32, first = 16 * warp + lane / units, column = lane % units * 8;
-    uint4 x[count];
+#if defined(DELTAPORT_BULK_COPY)
+    if (whole()) {
+      fence_async_proxy();
+      named_barrier<id, group_threads>();
+      if (first_warp() && elected()) {
 #pragma unroll
-    for (unsigned i = 0; i < count; ++i)
-      x[i] = load_shared16(stage + unit_offset(first + i * together, column));
-    if (static_cast<int>(column) >= a.key_dim) return;
-    const TensorTiles out{to, a.key_heads, a.key_dim};
-    char* place = const_cast<char*>(out.at(chunk.row + first, key_head, static_cast<int>(column)));
-    const std::int64_t step = together * out.row_bytes();
-#pragma unroll
-    for (unsigned i = 0; i < count; ++i) {
-      if (static_cast<int>(first + i * together) < chunk.rows) *reinterpret_cast<uint4*>(place) = x[i];
-      place += step;
+        for (int panel = 0; panel < padded_k / 64; ++panel) {
+          store_tile_bulk(&map, 64 * panel, key_head, static_cast<int>(chunk.row),
+                          stage + panel * panel_bytes);
+        }
+        bulk_stores_wait_read();
+      }
+      return;
     }
+#endif
+    named_barrier<id, group_threads>();
+    const TensorTiles out{to, a.key_heads, a.key_dim};
+    out.store<padded_k, group_threads>(stage, chunk.row, chunk.rows, key_head, 0,
+                                       threadIdx.x % group_threads);
   }
 };
 
