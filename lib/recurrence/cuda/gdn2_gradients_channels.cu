@@ -8,31 +8,6 @@
 namespace deltaport::recurrence::cuda {
 namespace {
 
-/// Lets the other blocks of the cluster know that this one has begun and its barriers are made.
-__device__ __forceinline__ void cluster_announce() {
-#if defined(DELTAPORT_BULK_COPY)
-  asm volatile(
-      "fence.mbarrier_init.release.cluster;\n"
-      "barrier.cluster.arrive.relaxed.aligned;" ::
-          : "memory");
-#endif
-}
-/// To the place in block `rank` that lies where `own` does here; completes on that block's barrier. No fence is needed.
-__device__ __forceinline__ void cluster_send(std::uint32_t own, float x, const std::uint64_t* barrier,
-                                             std::uint32_t rank) {
-#if defined(DELTAPORT_BULK_COPY)
-  asm volatile(
-      "{ .reg .b32 to, at;\n"
-      "mapa.shared::cluster.u32 to, %0, %3;\n"
-      "mapa.shared::cluster.u32 at, %2, %3;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %1, [at]; }" ::"r"(own),
-      "r"(__float_as_uint(x)), "r"(shared_address(barrier)), "r"(rank)
-      : "memory");
-#elif defined(__CUDA_ARCH__)
-  __trap();  // no clusters: see device_runs_kernels
-#endif
-}
-
 template <class E, int padded_k>
 struct Block : Gdn2ChannelsInput<E, padded_k> {
   using Input = Gdn2ChannelsInput<E, padded_k>;
