@@ -154,9 +154,11 @@ TYPED_TEST(Options, KeptPreparationGivesTheSameBits) {
       if (!TypeParam::does(rule, sizes, 64)) continue;
       const auto problem = this->problem(rule, sizes, {-0.3}, 61, all_of(rule));
       auto options = TypeParam::options();
-      const Values made_again = run<typename TypeParam::type>(this->runtime, problem, options);
+      const Values made_again =
+          deltaport::conformance::run<typename TypeParam::type>(this->runtime, problem, options);
       options.keep = Keep::preparation;
-      const Values kept = run<typename TypeParam::type>(this->runtime, problem, options);
+      const Values kept =
+          deltaport::conformance::run<typename TypeParam::type>(this->runtime, problem, options);
       for (const auto& [name, values] : made_again) EXPECT_TRUE(same_bits(values, kept.at(name))) << name;
     }
 }

@@ -70,7 +70,9 @@ struct Block : BlockBase<E, padded_k> {
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
     float* const maxima = reinterpret_cast<float*>(memory + L::maxima);
     if (threadIdx.x % 32 == 0) maxima[4 * which + warp] = largest;
-    named_barrier<sync_maxima, 2 * group_threads>();
+    __syncwarp();  // the arrival stands for what all of the warp has written
+    if (threadIdx.x % 32 == 0) barrier_arrive(this->barrier(made_maxima));
+    barrier_wait(this->barrier(made_maxima), 0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) largest = fmaxf(largest, maxima[i]);
     const int exponent = min(max(__float_as_int(largest) >> 23, 30), 240);
@@ -266,7 +268,7 @@ struct Block : BlockBase<E, padded_k> {
     scale_by_lengths(d_l, 1, row);
     write_scores(d_l, 1, warp);
     // Nobody waits for these, and the tiles of the last two turns stay; dY is there, or the first group would not have
-    // come to the barrier in write_scores.
+    // arrived in write_scores.
 #pragma unroll 1
     for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
       if (turn.number + 2 >= turns()) write_value_gradients(turn);

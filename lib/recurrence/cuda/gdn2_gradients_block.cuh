@@ -20,18 +20,19 @@ enum Sync : int {
   sync_second,
   sync_d_r,
   sync_d_x,
-  sync_maxima,
   sync_d_y,
   sync_d_y_odd
 };
 
-/// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; R and X; A.
+/// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; R and X; A. And the maxima of dP
+/// and dL.
 enum Loaded : int {
   loaded_erase,
   loaded_values,
   loaded_d_states = loaded_values + 2,
   loaded_products = loaded_d_states + 2,
   loaded_rest,
+  made_maxima,
   barrier_count
 };
 
@@ -157,6 +158,7 @@ struct BlockBase {
 #endif
     barrier_init(barrier(loaded_erase), arrivals), barrier_init(barrier(loaded_rest), arrivals);
     barrier_init(barrier(loaded_products), arrivals);
+    barrier_init(barrier(made_maxima), 2 * group_threads / 32);
     for (int i = 0; i < 2; ++i) {
       barrier_init(barrier(loaded_values + i), of_tiles);
       barrier_init(barrier(loaded_d_states + i), arrivals);

@@ -198,6 +198,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
         dots.q[2 * n + j % 2] += query[j] * u[j];
         dots.k[2 * n + j % 2] += key[j] * m[j];
       }
+      if (n == 0) __syncwarp();  // other lanes have read the tiles whose places these take
       store_floats(at, L::d_gate, n, t);
       store_floats(at, L::d_query, n, u);
       store_floats(at, L::d_key, n, m);
