@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times the recurrences beside the machine's ceiling, and checks what was timed.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -95,18 +96,22 @@ class Session {
     for (const std::string& name : options_.implementations)
       for (const std::string& keep : options_.keeps)
         for (Direction direction : {Direction::forward, Direction::backward})
-          rows.push_back({kind, direction, shape, std::string(name_of(dtype_of<T>)), name,
-                          keep == "inputs" ? Keep::inputs : Keep::preparation});
+          rows.push_back({kind,
+                          direction,
+                          shape,
+                          std::string(name_of(dtype_of<T>)),
+                          name,
+                          keep == "inputs" ? Keep::inputs : Keep::preparation,
+                          {},
+                          {}});
     Bench<T> bench(runtime_, kind, shape, fields);
     for (BenchRow& row : rows) {  // warms up and shows at once what cannot be done
       bench.forward(call_options(row));
-      row.implementation = recurrence::name_of(bench.implementation());  // what auto took
+      row.implementation = recurrence::name_of(bench.implementation());             // what auto took
+      if (bench.implementation() != Implementation::cuda) row.keep = Keep::inputs;  // what the others do
       if (row.direction == Direction::backward) bench.backward();
     }
-    if (options_.keeps.size() > 1)  // the others keep the same either way
-      std::erase_if(rows, [](const BenchRow& row) {
-        return row.keep == Keep::preparation && row.implementation != name_of(Implementation::cuda);
-      });
+    drop_repeated(rows);
     for (int r = 0; r < options_.repeat; ++r)
       for (BenchRow& row : rows) time(bench, row);
     const auto expected = reference(kind, shape, fields);
@@ -118,6 +123,15 @@ class Session {
   }
 
  private:
+  static void drop_repeated(std::vector<BenchRow>& rows) {
+    for (auto row = rows.begin(); row != rows.end();) {
+      const bool repeats = std::any_of(rows.begin(), row, [&](const BenchRow& before) {
+        return before.implementation == row->implementation && before.keep == row->keep &&
+               before.direction == row->direction;
+      });
+      row = repeats ? rows.erase(row) : row + 1;
+    }
+  }
   recurrence::Options call_options(const BenchRow& row) const {
     recurrence::Options options = call_options(row.implementation);
     options.keep = row.keep;

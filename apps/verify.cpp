@@ -8,6 +8,8 @@
 #include "deltaport/comm/session.hpp"
 #include "deltaport/config/names.hpp"
 #include "deltaport/config/schema.hpp"
+#include "deltaport/model/model_size.hpp"
+#include "deltaport/train/training_run.hpp"
 
 namespace deltaport::app {
 namespace {
@@ -64,12 +66,23 @@ struct Arms {
   }
 };
 
+/// Whether this build's recurrences leave anything but their inputs in the group gdn_core_attn.
+bool keeps_preparation(const RunConfig& config) {
+  if (config.recompute.gdn_preparation) return false;
+  std::int64_t elements = 0;
+  for (const SavedGroupSize& group :
+       saved_groups(config.model, config.data.seq_len, model_dtype(config), lm_options(config)))
+    for (const SavedTensorSize& tensor : group.tensors)
+      if (group.scope == name_of(OffloadScope::gdn_core_attn)) elements += tensor.elements;
+  return elements > 0;
+}
+
 /// Why what `scope` names cannot move in this run, or an empty text.
 std::string immovable(OffloadScope scope, const RunConfig& config, bool mixers_captured) {
   if (scope == OffloadScope::mlp)
     return mixers_captured ? "graph.scope attention leaves it out of the captured graphs" : "";
   if (scope == OffloadScope::gdn_core_attn && config.recompute.gdn_core_inputs == CoreInputsAgain::all &&
-      config.recompute.gdn_preparation)
+      !keeps_preparation(config))
     return "recompute.gdn_core_inputs = all leaves nothing of it";
   const bool wants_attention = scope == OffloadScope::attn_core;
   for (std::int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer)

@@ -89,12 +89,12 @@ class Rules {
           "saved there cannot be moved between their replays; use graph.scope layer or step, or take mlp "
           "away");
     });
-    rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs", "recompute.gdn_preparation"},
+    rule({"offload.enabled", "offload.scopes", "recompute.gdn_core_inputs", "recompute.gdn_preparation",
+          "recurrence.implementation", "train.precision"},
          [&] {
            const bool moves_core =
                o.enabled && std::ranges::find(o.scopes, OffloadScope::gdn_core_attn) != o.scopes.end();
-           if (!moves_core || c_.recompute.gdn_core_inputs != CoreInputsAgain::all ||
-               !c_.recompute.gdn_preparation)
+           if (!moves_core || c_.recompute.gdn_core_inputs != CoreInputsAgain::all || may_keep_preparation())
              return std::string();
            return std::string(
                "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to "
@@ -130,6 +130,13 @@ class Rules {
   }
 
  private:
+  // Whether the recurrences may be those that leave more than their inputs for backward; which `auto` takes, only the
+  // machine that runs it knows.
+  bool may_keep_preparation() const {
+    const RecurrenceName implementation = c_.recurrence.implementation;
+    return !c_.recompute.gdn_preparation && c_.train.precision == Precision::bfloat16 &&
+           (implementation == RecurrenceName::automatic || implementation == RecurrenceName::cuda);
+  }
   void scope(std::size_t i) {
     const std::vector<OffloadScope>& scopes = c_.offload.scopes;
     const std::string_view name = name_of(scopes[i]);

@@ -191,6 +191,10 @@ std::int64_t fused_attention_bytes(const AttentionConfig& a, std::int64_t tokens
   return bytes <= static_cast<double>(cudnn::workspace_limit) ? static_cast<std::int64_t>(bytes) : 0;
 }
 
+std::int64_t rows_of(std::int64_t tokens, std::int64_t row_tokens) {
+  return row_tokens > 0 ? (tokens + row_tokens - 1) / row_tokens : 1;
+}
+
 // Bytes of counts per token, refused when they are beyond counting.
 class Bytes {
  public:
@@ -256,15 +260,16 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
   const LinearElements linear(config, dtype, options);
   const AttentionElements attention(config, dtype);
   const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const std::int64_t sequences = row_tokens > 0 ? (tokens + row_tokens - 1) / row_tokens : 1;
+  const std::int64_t sequences = rows_of(tokens, row_tokens);
   SizeTable table;
   std::int64_t workspace = 0;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const LayerType type = config.layer_type(i);
     const bool is_linear = type != LayerType::attention;
     table.add_bytes(mixer_names[static_cast<int>(type)],
-                    is_linear ? bytes(linear.saved(type)) + linear.prepared_bytes(type, tokens, sequences)
-                              : bytes(attention.saved));
+                    bytes(is_linear ? linear.saved(type) : attention.saved));
+    if (is_linear)
+      table.add_bytes(mixer_names[static_cast<int>(type)], linear.prepared_bytes(type, tokens, sequences));
     table.add_bytes("mlps", bytes({hidden + 2 * inner, 0}));
     // The products of a mixer run before and after its core, beside the gradient of its projections.
     const std::int64_t width = is_linear ? linear.projections(type) : attention.projections;
@@ -291,7 +296,7 @@ ActivationSize activation_size(const ModelConfig& config, std::int64_t tokens, D
 }
 
 std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
-                                         const LmOptions& options) {
+                                         const LmOptions& options, std::int64_t row_tokens) {
   const Bytes bytes(tokens, dtype);
   const LinearElements linear(config, dtype, options);
   const AttentionElements attention(config, dtype);
@@ -308,7 +313,8 @@ std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t
       add("attn_core", attention.core_tensors);
     } else {
       add("gdn_core_attn", linear.core_tensors(type));
-      if (const std::int64_t prepared = linear.prepared_bytes(type, tokens, 1); prepared > 0)
+      if (const std::int64_t prepared = linear.prepared_bytes(type, tokens, rows_of(tokens, row_tokens));
+          prepared > 0)
         groups.back().tensors.push_back({prepared / static_cast<std::int64_t>(size_of(dtype)), prepared});
       add("norm_out", linear.norm_tensors(type));
     }

@@ -74,9 +74,6 @@ bool supports_step(Rule, const Extents&, Dtype, const Options&) {
 std::string_view limits() {
   return "nothing";
 }
-std::int64_t prepared_bytes(Rule, const Extents&) {
-  return 0;
-}
 DELTAPORT_ABSENT_CHUNKED(float)
 DELTAPORT_ABSENT_CHUNKED(bfloat16)
 DELTAPORT_ABSENT_CHUNKED(float16)

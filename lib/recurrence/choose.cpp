@@ -2,6 +2,7 @@
 // Which implementation does a call.
 #include "recurrence/choose.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace deltaport::recurrence {
@@ -92,35 +93,44 @@ Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t
 
 namespace {
 
-std::int64_t prepared_bytes(Rule rule, Dtype dtype, Extents x, std::int64_t key_dim, std::int64_t value_dim,
-                            const Options& options) {
-  if (options.keep != Keep::preparation || !options.save_for_backward ||
-      implementation_of(dtype, key_dim, value_dim, options) != Implementation::cuda)
-    return 0;
-  x.key_dim = static_cast<int>(key_dim);
-  x.value_dim = static_cast<int>(value_dim);
-  return cuda::prepared_bytes(rule, x);
+// Whole KiB, which is how `cuda` lays out each part; in floating point, which no size can overflow.
+double kibibytes(double bytes) {
+  return 1024.0 * std::ceil(bytes / 1024.0);
+}
+bool prepares(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim, const Options& options) {
+  return options.keep == Keep::preparation && options.save_for_backward &&
+         (dtype == Dtype::bf16 || dtype == Dtype::f16) && options.chunk_size == 64 && key_dim <= 128 &&
+         implementation_of(dtype, key_dim, value_dim, options) == Implementation::cuda;
+}
+// Chunks with their heads: every sequence may end with a chunk that is not full.
+double chunk_heads(std::int64_t tokens, std::int64_t sequences, std::int64_t heads) {
+  return (std::floor(static_cast<double>(tokens) / 64.0) + static_cast<double>(sequences) + 1.0) *
+         static_cast<double>(heads);
+}
+std::int64_t whole(double bytes) {
+  constexpr double most = 9e18;
+  return static_cast<std::int64_t>(std::min(bytes, most));
 }
 
 }  // namespace
 
+// Of a chunk and head: X, R, the two parts of A, six factors a row, a decay.
 std::int64_t gdn_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
                                 std::int64_t value_heads, std::int64_t key_dim, std::int64_t value_dim,
                                 const Options& options) {
-  Extents x;
-  x.tokens = tokens;
-  x.sequences = sequences;
-  x.value_heads = static_cast<int>(value_heads);
-  return prepared_bytes(Rule::gdn, dtype, x, key_dim, value_dim, options);
+  if (!prepares(dtype, key_dim, value_dim, options)) return 0;
+  const double count = chunk_heads(tokens, sequences, value_heads), padded_k = key_dim <= 64 ? 64 : 128;
+  return whole(kibibytes(count * padded_k * 128) + count * 3 * 8192 + kibibytes(count * 6 * 256) +
+               kibibytes(count * 4));
 }
+// K~, Q~, X, R, the two parts of A, the chunk's decay by channels, a bound, the lengths of the rows of q and k.
 std::int64_t gdn2_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
                                  std::int64_t gate_heads, std::int64_t key_dim, std::int64_t value_dim,
                                  const Options& options) {
-  Extents x;
-  x.tokens = tokens;
-  x.sequences = sequences;
-  x.gate_heads = static_cast<int>(gate_heads);
-  return prepared_bytes(Rule::gdn2, dtype, x, key_dim, value_dim, options);
+  if (!prepares(dtype, key_dim, value_dim, options)) return 0;
+  const double count = chunk_heads(tokens, sequences, gate_heads), padded_k = key_dim <= 64 ? 64 : 128;
+  return whole(3 * count * padded_k * 128 + count * 3 * 8192 + kibibytes(count * padded_k * 4) +
+               kibibytes(count * 4) + kibibytes(count * 512));
 }
 
 }  // namespace deltaport::recurrence

@@ -71,8 +71,6 @@ bool available();
 bool supports(Rule, const Extents&, Dtype, const Options&);
 bool supports_step(Rule, const Extents&, Dtype, const Options&);
 std::string_view limits();
-/// Of Keep::preparation; of the extents, B, T, N, cu_seqlens or not, K and the heads that X has (HV, GDN2: gate heads) count.
-std::int64_t prepared_bytes(Rule, const Extents&);
 DELTAPORT_DECLARE_CHUNKED
 DELTAPORT_DECLARE_STEP
 }  // namespace cuda

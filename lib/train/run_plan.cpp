@@ -59,7 +59,7 @@ std::vector<SizeEntry> static_memory(const RunConfig& config) {
 std::vector<SavedGroupSize> groups_in_scope(const RunConfig& config, std::int64_t tokens) {
   if (!config.offload.enabled) return {};
   std::vector<SavedGroupSize> groups =
-      saved_groups(config.model, tokens, model_dtype(config), lm_options(config));
+      saved_groups(config.model, tokens, model_dtype(config), lm_options(config), config.data.seq_len);
   const auto& scopes = config.offload.scopes;
   std::erase_if(groups, [&](const SavedGroupSize& group) {
     return std::ranges::find(scopes, value_of<OffloadScope>(group.scope)) == scopes.end();
@@ -140,9 +140,12 @@ std::int64_t largest_micro_batch(const RunConfig& config, int ranks, std::int64_
                            config.data.seq_len);
   };
   // Saved activations grow with the tokens: beyond this many those that cannot move alone take more. One pass counts its
-  // tokens in 32 bits, and the key has a range.
-  const std::int64_t staying =
-      std::max<std::int64_t>(1, activations(1).saved_bytes() - movable_bytes(config, 1));
+  // tokens in 32 bits, and the key has a range. What comes by whole chunks says nothing of one token.
+  RunConfig lean = config;
+  lean.recompute.gdn_preparation = true;
+  const std::int64_t staying = std::max<std::int64_t>(
+      1, activation_size(config.model, 1, model_dtype(config), lm_options(lean)).saved_bytes() -
+             movable_bytes(lean, 1));
   const std::int64_t most_tokens =
       std::min<std::int64_t>(left / staying, std::numeric_limits<std::int32_t>::max());
   const auto most = std::min(most_tokens / config.data.seq_len,

@@ -52,6 +52,21 @@ TEST(BenchRecurrence, AFileThatCannotBeWrittenIsToldFirst) {
   EXPECT_TRUE(has(full.text, "cannot write /dev/full: No space left")) << full.text;
 }
 
+// What keeps the same is timed once, and under the name of what it keeps.
+TEST(BenchRecurrence, WhatIsKept) {
+  const TemporaryDirectory folder;
+  const std::string json = folder.path() + "/rows.json";
+  for (const char* keep : {"inputs,preparation", "preparation,preparation", "preparation,inputs,inputs"}) {
+    const Outcome outcome =
+        call(concat("bench recurrence --repeat 1 --kind gdn --impl portable --shape 1,2,1,1 --keep ", keep,
+                    " --json ", json));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+    const auto rows = table(json);
+    ASSERT_EQ(rows.size(), 2u) << keep;
+    for (const auto& row : rows) EXPECT_EQ(row.at("keeps"), "inputs");
+  }
+}
+
 // The count that the figures of the documentation use.
 TEST(BenchRecurrence, NominalCount) {
   const TemporaryDirectory folder;
@@ -68,7 +83,7 @@ TEST(BenchRecurrence, WrongArgumentsAreRefusedByName) {
       {"--shape 1,2,3", "3 numbers"},   {"--shape 1,2,3,4", "HV = 4 is not a multiple of H = 3"},
       {"--shape 1,x,1,1", "\"x\""},     {"--shape 1,0,1,1", "\"0\""},
       {"--impl host,abacus", "abacus"}, {"--kind gdn3", "gdn3"},
-      {"--dtype float8", "float8"},
+      {"--dtype float8", "float8"},     {"--keep outputs", "outputs"},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = call(std::string("bench recurrence ") + arguments);

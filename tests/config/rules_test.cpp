@@ -129,8 +129,16 @@ TEST(Rules, WhatIsRecomputedCannotMove) {
       has(argument_report({"--recompute.gdn_core_inputs=all", "--offload.enabled=true"}),
           "'recompute.gdn_core_inputs' = all leaves nothing for gdn_core_attn of 'offload.scopes' to move"));
   EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=all"}));
-  EXPECT_NO_THROW(load_arguments({"--recompute.gdn_core_inputs=all", "--offload.enabled=true",
-                                  "--recompute.gdn_preparation=false"}));
+  // What the preparation makes is kept in bfloat16 alone.
+  for (const char* precision : {"bfloat16", "float32"}) {
+    const std::vector<std::string> arguments{"--recompute.gdn_core_inputs=all", "--offload.enabled=true",
+                                             "--recompute.gdn_preparation=false",
+                                             concat("--train.precision=", precision)};
+    if (precision == std::string("bfloat16"))
+      EXPECT_NO_THROW(load_arguments(arguments));
+    else
+      EXPECT_TRUE(has(argument_report(arguments), "leaves nothing for gdn_core_attn"));
+  }
   EXPECT_NO_THROW(load_arguments(
       {"--recompute.gdn_core_inputs=all", "--offload.enabled=true", "--offload.scopes=[norm_out]"}));
   for (const char* again : {"none", "gates"})

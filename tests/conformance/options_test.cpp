@@ -182,13 +182,15 @@ void expect_kept_by_cuda_alone(deltaport::Runtime& runtime, const Inputs& inputs
   const std::int64_t elements = saved.prepared.size();
   EXPECT_EQ(elements * static_cast<std::int64_t>(sizeof(T)), bytes);
   const auto d_o = saved.inputs.v;
-  const auto d_q = [&] {
+  const auto gradients = [&] {
     std::vector<double> values;
-    for (const T x : to_vector(runtime.compute(), backward(saved, d_o).dq))
-      values.push_back(static_cast<deltaport::Accumulate<T>>(x));
+    const auto out = backward(saved, d_o);
+    for (const auto& x : {out.dq, out.dk, out.dv})
+      for (const T each : to_vector(runtime.compute(), x))
+        values.push_back(static_cast<deltaport::Accumulate<T>>(each));
     return values;
   };
-  EXPECT_TRUE(same_bits(d_q(), d_q()));
+  EXPECT_TRUE(same_bits(gradients(), gradients()));
   saved.prepared = runtime.allocate_zero<T>("prepared", {elements - 8});
   EXPECT_THROW(backward(saved, d_o), deltaport::ShapeError);
   saved.prepared = {};

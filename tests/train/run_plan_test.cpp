@@ -159,6 +159,29 @@ TEST(RunPlan, OffloadLowersTheTotalByWhatMoves) {
   EXPECT_EQ(make_plan(config, 1).offloaded_bytes, 0);
 }
 
+// What the device's recurrences keep besides is planned on any machine, by the name of the implementation.
+TEST(RunPlan, CountsAKeptPreparation) {
+  std::vector<std::string> arguments{"--train.precision=bfloat16", "--recurrence.implementation=cuda"};
+  const RunConfig without = config_of(arguments);
+  arguments.push_back("--recompute.gdn_preparation=false");
+  const RunConfig with = config_of(arguments);
+  const auto saved = [](const RunConfig& config) { return make_plan(config, 1).activations.saved_bytes(); };
+  recurrence::Options call;
+  call.implementation = recurrence::Implementation::cuda;
+  call.keep = recurrence::Keep::preparation;
+  const auto& linear = with.model.linear;
+  std::int64_t layers = 0;
+  for (std::int64_t i = 0; i < with.model.num_hidden_layers; ++i)
+    if (with.model.layer_type(i) == LayerType::gdn) ++layers;
+  ASSERT_GT(layers, 0);
+  EXPECT_EQ(saved(with) - saved(without),
+            layers * recurrence::gdn_prepared_bytes(Dtype::bf16, with.train.micro_batch * with.data.seq_len,
+                                                    with.train.micro_batch, linear.num_value_heads,
+                                                    linear.key_head_dim, linear.value_head_dim, call));
+  constexpr std::int64_t plenty = std::int64_t{1} << 40;
+  EXPECT_EQ(largest_micro_batch(with, 1, plenty), largest_micro_batch(without, 1, plenty));
+}
+
 TEST(RunPlan, SaysWhenThePinnedLimitIsTooLowAndWhatFits) {
   const std::vector<std::string> on = {"--offload.enabled=true", "--offload.min_tensor_elements=1",
                                        "--offload.slots=1", "--model.num_hidden_layers=8"};

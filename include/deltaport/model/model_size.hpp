@@ -28,8 +28,8 @@ std::vector<SizeEntry> parameter_breakdown(const ModelConfig& config);
 /// Device memory of one micro-batch, in bytes.
 struct ActivationSize {
   /// Kept between forward and backward, by component. Exactly what HybridLm saves, arena rounding left out, but for the
-  /// recurrences' preparation (LmOptions::preparation), which grows a little with the number of sequences: counted is one
-  /// in each row.
+  /// recurrences' preparation (LmOptions::preparation): counted is one sequence in each row, and each further document takes a
+  /// chunk of 64 tokens more.
   std::vector<SizeEntry> saved;
   /// Most that is alive besides at any time, from the tensors of the largest layer's backward and of the
   /// loss. An estimate: small tensors and a recurrence's own scratch (for chunk states) are counted roughly.
@@ -53,6 +53,6 @@ struct SavedGroupSize {
 };
 /// All groups in the order of their commits, values of `dtype`.
 std::vector<SavedGroupSize> saved_groups(const ModelConfig& config, std::int64_t tokens, Dtype dtype,
-                                         const LmOptions& options = {});
+                                         const LmOptions& options = {}, std::int64_t row_tokens = 0);
 
 }  // namespace deltaport

@@ -47,7 +47,7 @@ enum class WriteGate { plain, sigmoid };
 enum class Keep {
   inputs,  ///< its inputs; `portable` also its chunk matrices
   /// Also what `cuda` makes of each chunk before the state comes in, which backward makes again otherwise: less time for
-  /// more memory, see prepared_bytes(). The results have the same bits. To the others it is the same as `inputs`.
+  /// more memory, see gdn_prepared_bytes(). The results have the same bits. To the others it is the same as `inputs`.
   preparation
 };
 
@@ -71,9 +71,9 @@ struct Options {
 Implementation implementation_of(Dtype dtype, std::int64_t key_dim, std::int64_t value_dim,
                                  const Options& options);
 
-/// Bytes that Keep::preparation adds to what a chunked call keeps, for N sequences of T tokens in all (B = 1; an upper bound
-/// that does not depend on where they begin); 0 where the implementation keeps no more. With K = V = 128 in halves, 664
-/// bytes per token and value head of GDN, and 1,168 per token and gate head of GDN2.
+/// Bytes that Keep::preparation adds to what a chunked call keeps, for N sequences of T tokens in all (B = 1): an upper bound
+/// that does not depend on where they begin, with a chunk of 64 tokens for each sequence. 0 where the implementation keeps
+/// no more. With K = V = 128 in halves, 664 bytes per token and value head of GDN, and 1,168 per token and gate head of GDN2.
 std::int64_t gdn_prepared_bytes(Dtype dtype, std::int64_t tokens, std::int64_t sequences,
                                 std::int64_t value_heads, std::int64_t key_dim, std::int64_t value_dim,
                                 const Options& options);

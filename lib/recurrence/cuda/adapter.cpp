@@ -5,7 +5,6 @@
 
 #include "recurrence/cuda/device.hpp"
 #include "recurrence/cuda/gdn.hpp"
-#include "recurrence/cuda/gdn2.hpp"
 
 namespace deltaport::recurrence::cuda {
 
@@ -22,18 +21,6 @@ bool supports_step(Rule, const Extents&, Dtype, const Options&) {
 }
 std::string_view limits() {
   return "T = bfloat16 or float16, K <= 128 and V multiples of 8, chunk_size = 64, and no single steps";
-}
-
-std::int64_t prepared_bytes(Rule rule, const Extents& x) {
-  Extents chunks = x;  // as many tokens as one sequence with that many chunks has
-  chunks.batch = chunks.sequences = 1;
-  chunks.tokens = 64 * (x.tokens / 64 + x.sequences + 1);
-  GdnForward gdn;
-  gdn.sizes = sizes_of(chunks);
-  Gdn2Forward gdn2;
-  gdn2.sizes = sizes_of(chunks);
-  gdn2.gate_heads = x.gate_heads;
-  return static_cast<std::int64_t>(rule == Rule::gdn ? prepared_bytes(gdn) : prepared_bytes(gdn2));
 }
 
 Sizes sizes_of(const Extents& x) {

@@ -101,7 +101,7 @@ struct Passes {
     scan.erase = p.prepared.erase, scan.query = p.prepared.query, scan.x = p.prepared.x,
     scan.r = p.prepared.r, scan.gamma = p.prepared.gamma;
     scan.initial_state = f.initial_state, scan.states = p.states;
-    return launch_gdn2_scan<E, padded_k>(scan, Gdn2ScanMaps{v, w, v}, stream);
+    return launch_gdn2_scan<E, padded_k>(scan, Gdn2ScanMaps{v, w, v}, first_of(f.prepared), stream);
   }
   cudaError_t reverse() const {
     Gdn2Reverse reverse;

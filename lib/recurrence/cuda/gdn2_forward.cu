@@ -61,7 +61,7 @@ cudaError_t scan(const Gdn2Forward& a, const Chunks& chunks, const Segments& seg
   scan.use_maps = make_tensor_map(maps.v, a.element, a.v, rows, a.sizes.value_heads, a.sizes.value_dim) &&
                   make_tensor_map(maps.w, a.element, a.w, rows, a.sizes.value_heads, a.sizes.value_dim) &&
                   make_tensor_map(maps.o, a.element, a.o, rows, a.sizes.value_heads, a.sizes.value_dim);
-  return launch_gdn2_scan<E, padded_k>(scan, maps, stream);
+  return launch_gdn2_scan<E, padded_k>(scan, maps, Start::beside_previous, stream);
 }
 
 template <class E, int padded_k>

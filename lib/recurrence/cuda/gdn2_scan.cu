@@ -328,35 +328,35 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
 }
 
 template <class E, int padded_k, Result result, int stages>
-cudaError_t start(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaStream_t stream) {
+cudaError_t launch_result(const Gdn2Scan& a, const Gdn2ScanMaps& maps, Start start, cudaStream_t stream) {
   using B = Block<E, padded_k, result, stages>;
   const std::int64_t tiles = (a.value_dim + 63) / 64;
   const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences * a.segments.count;
   return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn2_scan<E, padded_k, result, stages>,
-                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes,
-                         Start::beside_previous, stream, a, maps);
+                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes, start,
+                         stream, a, maps);
 }
 
 }  // namespace
 
 template <class E, int padded_k>
-cudaError_t launch_gdn2_scan(const Gdn2Scan& a, const Gdn2ScanMaps& maps, cudaStream_t stream) {
+cudaError_t launch_gdn2_scan(const Gdn2Scan& a, const Gdn2ScanMaps& maps, Start start, cudaStream_t stream) {
   int device = 0, shared = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error != cudaSuccess) return error;
   if (shared >= 227 * 1024) {
-    return a.o != nullptr ? start<E, padded_k, Result::output, 3>(a, maps, stream)
-                          : start<E, padded_k, Result::state, 4>(a, maps, stream);
+    return a.o != nullptr ? launch_result<E, padded_k, Result::output, 3>(a, maps, start, stream)
+                          : launch_result<E, padded_k, Result::state, 4>(a, maps, start, stream);
   }
-  return a.o != nullptr ? start<E, padded_k, Result::output, 2>(a, maps, stream)
-                        : start<E, padded_k, Result::state, 3>(a, maps, stream);
+  return a.o != nullptr ? launch_result<E, padded_k, Result::output, 2>(a, maps, start, stream)
+                        : launch_result<E, padded_k, Result::state, 3>(a, maps, start, stream);
 }
 
-template cudaError_t launch_gdn2_scan<Bf16, 64>(const Gdn2Scan&, const Gdn2ScanMaps&, cudaStream_t);
-template cudaError_t launch_gdn2_scan<Bf16, 128>(const Gdn2Scan&, const Gdn2ScanMaps&, cudaStream_t);
-template cudaError_t launch_gdn2_scan<Half, 64>(const Gdn2Scan&, const Gdn2ScanMaps&, cudaStream_t);
-template cudaError_t launch_gdn2_scan<Half, 128>(const Gdn2Scan&, const Gdn2ScanMaps&, cudaStream_t);
+template cudaError_t launch_gdn2_scan<Bf16, 64>(const Gdn2Scan&, const Gdn2ScanMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn2_scan<Bf16, 128>(const Gdn2Scan&, const Gdn2ScanMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn2_scan<Half, 64>(const Gdn2Scan&, const Gdn2ScanMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn2_scan<Half, 128>(const Gdn2Scan&, const Gdn2ScanMaps&, Start, cudaStream_t);
 
 }  // namespace deltaport::recurrence::cuda

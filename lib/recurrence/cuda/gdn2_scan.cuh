@@ -2,6 +2,7 @@
 #pragma once
 
 #include "recurrence/cuda/gdn2.hpp"
+#include "recurrence/cuda/launch.hpp"
 #include "recurrence/cuda/movement.cuh"
 #include "recurrence/cuda/plan.cuh"
 
@@ -40,6 +41,7 @@ inline Segments gdn2_segments(const Gdn2Forward& a, const Chunks& chunks, const 
 /// Block = 512 threads (256 for states only; 384 where shared memory is small), one sequence, value head and 64 value
 /// columns.
 template <class E, int padded_k>
-cudaError_t launch_gdn2_scan(const Gdn2Scan& arguments, const Gdn2ScanMaps& maps, cudaStream_t stream);
+cudaError_t launch_gdn2_scan(const Gdn2Scan& arguments, const Gdn2ScanMaps& maps, Start start,
+                             cudaStream_t stream);
 
 }  // namespace deltaport::recurrence::cuda

@@ -82,7 +82,7 @@ cudaError_t run(const GdnBackward& a, void* base, cudaStream_t stream) {
   scan.k = f.k, scan.v = f.v, scan.x = p.prepared.x, scan.factors = p.prepared.factors;
   scan.segments = segments;
   scan.initial_state = f.initial_state, scan.states = p.states;
-  error = launch_gdn_scan<E, padded_k>(scan, maps, stream);
+  error = launch_gdn_scan<E, padded_k>(scan, maps, first_of(f.prepared), stream);
   if (error != cudaSuccess) return error;
 
   GdnReverse reverse;

@@ -60,7 +60,9 @@ cudaError_t run(const GdnForward& a, void* base, cudaStream_t stream) {
   scan.q = a.q, scan.k = a.k, scan.v = a.v, scan.x = p.x, scan.r = p.r, scan.factors = p.factors;
   scan.segments = segments;
   scan.initial_state = a.initial_state, scan.o = a.o, scan.final_state = a.final_state;
-  if (cudaError_t e = launch_gdn_scan<E, padded_k>(scan, maps, stream); e != cudaSuccess) return e;
+  if (cudaError_t e = launch_gdn_scan<E, padded_k>(scan, maps, Start::beside_previous, stream);
+      e != cudaSuccess)
+    return e;
   return launch_zero_uncovered(chunks, a.o, std::int64_t{2} * a.sizes.value_heads * a.sizes.value_dim,
                                stream);
 }

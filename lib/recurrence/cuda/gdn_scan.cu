@@ -347,26 +347,26 @@ __global__ void __launch_bounds__(Block<E, padded_k, result, stages>::groups* gr
 }
 
 template <class E, int padded_k, Result result, int stages>
-cudaError_t start(const Scan& a, const TileMaps& maps, cudaStream_t stream) {
+cudaError_t launch_result(const Scan& a, const TileMaps& maps, Start start, cudaStream_t stream) {
   using B = Block<E, padded_k, result, stages>;
   const std::int64_t tiles = (a.value_dim + 63) / 64;
   const std::int64_t blocks = tiles * a.value_heads * a.chunks.sequences * a.segments.count;
   return launch_clusters(team_of_value_tiles(padded_k, a.value_dim), gdn_scan<E, padded_k, result, stages>,
-                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes,
-                         Start::beside_previous, stream, a, maps);
+                         dim3(static_cast<unsigned>(blocks)), B::groups * group_threads, B::bytes, start,
+                         stream, a, maps);
 }
 
 }  // namespace
 
 template <class E, int padded_k>
-cudaError_t launch_gdn_scan(const Scan& a, const TileMaps& maps, cudaStream_t stream) {
-  return a.o != nullptr ? start<E, padded_k, Result::output, 3>(a, maps, stream)
-                        : start<E, padded_k, Result::state, 4>(a, maps, stream);
+cudaError_t launch_gdn_scan(const Scan& a, const TileMaps& maps, Start start, cudaStream_t stream) {
+  return a.o != nullptr ? launch_result<E, padded_k, Result::output, 3>(a, maps, start, stream)
+                        : launch_result<E, padded_k, Result::state, 4>(a, maps, start, stream);
 }
 
-template cudaError_t launch_gdn_scan<Bf16, 64>(const Scan&, const TileMaps&, cudaStream_t);
-template cudaError_t launch_gdn_scan<Bf16, 128>(const Scan&, const TileMaps&, cudaStream_t);
-template cudaError_t launch_gdn_scan<Half, 64>(const Scan&, const TileMaps&, cudaStream_t);
-template cudaError_t launch_gdn_scan<Half, 128>(const Scan&, const TileMaps&, cudaStream_t);
+template cudaError_t launch_gdn_scan<Bf16, 64>(const Scan&, const TileMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn_scan<Bf16, 128>(const Scan&, const TileMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn_scan<Half, 64>(const Scan&, const TileMaps&, Start, cudaStream_t);
+template cudaError_t launch_gdn_scan<Half, 128>(const Scan&, const TileMaps&, Start, cudaStream_t);
 
 }  // namespace deltaport::recurrence::cuda

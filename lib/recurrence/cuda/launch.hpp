@@ -13,6 +13,12 @@ namespace deltaport::recurrence::cuda {
 /// dependency_wait before it reads what that one wrote.
 enum class Start { after_previous, beside_previous };
 
+/// Of the kernel that comes first when nothing is prepared: those behind it read the table of chunks before they wait for
+/// each other.
+inline Start first_of(const void* prepared) {
+  return prepared == nullptr ? Start::beside_previous : Start::after_previous;
+}
+
 /// DELTAPORT_CUDA_OVERLAP=0 keeps kernels apart: race checkers take the shared memory of kernels that overlap for one.
 inline bool kernels_overlap() {
   static const bool overlap = [] {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "recurrence/cuda/arguments.hpp"
+#include "recurrence/cuda/launch.hpp"
 #include "recurrence/cuda/movement.cuh"
 
 /// The serial part of the forward pass. With the state S^T (V x K) in registers, 64 value columns a block:
@@ -27,6 +28,6 @@ struct Scan {
 
 /// Block = 256 threads, one sequence, value head and 64 value columns; two of a head are a cluster, see Team.
 template <class E, int padded_k>
-cudaError_t launch_gdn_scan(const Scan& arguments, const TileMaps& maps, cudaStream_t stream);
+cudaError_t launch_gdn_scan(const Scan& arguments, const TileMaps& maps, Start start, cudaStream_t stream);
 
 }  // namespace deltaport::recurrence::cuda
