@@ -161,7 +161,8 @@ TEST(RunPlan, OffloadLowersTheTotalByWhatMoves) {
 
 // What the device's recurrences keep besides is planned on any machine, by the name of the implementation.
 TEST(RunPlan, CountsAKeptPreparation) {
-  std::vector<std::string> arguments{"--train.precision=bfloat16", "--recurrence.implementation=cuda"};
+  std::vector<std::string> arguments{"--train.precision=bfloat16", "--recurrence.implementation=cuda",
+                                     "--model.linear.chunk_size=64"};
   const RunConfig without = config_of(arguments);
   arguments.push_back("--recompute.gdn_preparation=false");
   const RunConfig with = config_of(arguments);
@@ -170,14 +171,18 @@ TEST(RunPlan, CountsAKeptPreparation) {
   call.implementation = recurrence::Implementation::cuda;
   call.keep = recurrence::Keep::preparation;
   const auto& linear = with.model.linear;
-  std::int64_t layers = 0;
-  for (std::int64_t i = 0; i < with.model.num_hidden_layers; ++i)
-    if (with.model.layer_type(i) == LayerType::gdn) ++layers;
-  ASSERT_GT(layers, 0);
-  EXPECT_EQ(saved(with) - saved(without),
-            layers * recurrence::gdn_prepared_bytes(Dtype::bf16, with.train.micro_batch * with.data.seq_len,
-                                                    with.train.micro_batch, linear.num_value_heads,
-                                                    linear.key_head_dim, linear.value_head_dim, call));
+  const std::int64_t tokens = with.train.micro_batch * with.data.seq_len, rows = with.train.micro_batch;
+  std::int64_t expected = 0;
+  for (std::int64_t i = 0; i < with.model.num_hidden_layers; ++i) {
+    if (with.model.layer_type(i) == LayerType::gdn)
+      expected += recurrence::gdn_prepared_bytes(Dtype::bf16, tokens, rows, linear.num_value_heads,
+                                                 linear.key_head_dim, linear.value_head_dim, call);
+    if (with.model.layer_type(i) == LayerType::gdn2)
+      expected += recurrence::gdn2_prepared_bytes(Dtype::bf16, tokens, rows, linear.num_key_heads,
+                                                  linear.key_head_dim, linear.value_head_dim, call);
+  }
+  EXPECT_GT(expected, 0);
+  EXPECT_EQ(saved(with) - saved(without), expected);
   constexpr std::int64_t plenty = std::int64_t{1} << 40;
   EXPECT_EQ(largest_micro_batch(with, 1, plenty), largest_micro_batch(without, 1, plenty));
 }
