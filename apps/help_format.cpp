@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "help_format.hpp"
 
+#include <cctype>
 #include <sstream>
 
 namespace deltaport::app {
@@ -11,6 +12,12 @@ std::string wrapped(const std::string& text, std::size_t columns) {
   bool is_first = true;
   std::istringstream lines(text);
   for (std::string paragraph; std::getline(lines, paragraph);) {
+    // What is too long goes on in the next line, unless that is empty or indented: a rest would stand alone.
+    while (paragraph.size() > columns && lines.good() && std::isgraph(lines.peek()) != 0) {
+      std::string next;
+      std::getline(lines, next);
+      paragraph += ' ' + next;
+    }
     if (!is_first) out += '\n';
     is_first = false;
     line = out.size();
