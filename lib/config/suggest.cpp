@@ -34,6 +34,10 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
     best = candidate;
     best_distance = distance;
   }
+  if (best.empty() && word.size() >= 4) {
+    for (const std::string& candidate : candidates)
+      if (candidate.starts_with(word) && (best.empty() || candidate.size() < best.size())) best = candidate;
+  }
   return best;
 }
 

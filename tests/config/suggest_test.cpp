@@ -28,5 +28,12 @@ TEST(Nearest, StopsAtTwoEdits) {
   EXPECT_EQ(nearest("", words), "");
 }
 
+TEST(Nearest, ABeginningStandsForTheShortestThatGoesOn) {
+  const std::vector<std::string> words = {"gdn_preparations", "gdn_preparation", "gdn_norm_out"};
+  EXPECT_EQ(nearest("gdn_prep", words), "gdn_preparation");
+  EXPECT_EQ(nearest("gdn", words), "");
+  EXPECT_EQ(nearest("gdn_prop", words), "");
+}
+
 }  // namespace
 }  // namespace deltaport::config
