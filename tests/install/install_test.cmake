@@ -19,4 +19,15 @@ run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER} -B ${WORK_DIR}/build -D CMAK
   -D EXPECTED_VERSION=${VERSION})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 run(${WORK_DIR}/build/consumer)
+# A component that does not exist is named, with those that do.
+file(WRITE "${WORK_DIR}/misspelt/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)
+project(misspelt CXX)
+find_package(deltaport REQUIRED COMPONENTS recurence)
+")
+execute_process(COMMAND ${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK_DIR}/misspelt -B ${WORK_DIR}/misspelt/build
+  -D CMAKE_CXX_COMPILER=${CXX} -D deltaport_ROOT=${WORK_DIR}/moved RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
+string(REGEX REPLACE "[ \n]+" " " output "${output}")
+if(status EQUAL 0 OR NOT output MATCHES "it has no component 'recurence', only core,.* recurrence")
+  message(FATAL_ERROR "a misspelt component (${status}): ${output}")
+endif()
 file(REMOVE_RECURSE "${WORK_DIR}")
