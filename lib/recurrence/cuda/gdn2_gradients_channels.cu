@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_gradients.cuh"
-#include "recurrence/cuda/gdn2_gradients_input.cuh"
+#include "recurrence/cuda/gdn2_gradients_end.cuh"
 #include "recurrence/cuda/gdn2_gradients_levels.cuh"
 #include "recurrence/cuda/launch.hpp"
 
 namespace deltaport::recurrence::cuda {
 namespace {
 
-template <class E, int padded_k>
-struct Block : Gdn2ChannelsInput<E, padded_k> {
-  using Input = Gdn2ChannelsInput<E, padded_k>;
+/// `common`: see is_common.
+template <class E, int padded_k, bool common>
+struct Block : Gdn2ChannelsEnd<E, padded_k> {
+  using Input = Gdn2ChannelsEnd<E, padded_k>;
   using L = Gdn2ChannelsLayout;
   using Input::activations, Input::address, Input::arguments, Input::chunk, Input::head, Input::image,
       Input::key_head, Input::member, Input::members, Input::memory, Input::slot, Input::threads,
@@ -152,9 +152,12 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       // decays. So it leaves out products of a row with itself, and what the last row gives the state.
       float d_product[4], last[4];
       const unsigned row = at.first_row + 8 * n;
-      const float2 query_factor = *reinterpret_cast<const float2*>(part<float>(L::query_factors) + row),
-                   key_factor = *reinterpret_cast<const float2*>(part<float>(L::key_factors) + row),
-                   diagonal = *reinterpret_cast<const float2*>(part<float>(L::diagonal) + row);
+      const auto of_rows = [&](int floats) {
+        return *reinterpret_cast<const float2*>(part<float>(floats) + row);
+      };
+      float2 query_factor = {activations().scale, activations().scale}, key_factor = {1.0f, 1.0f};
+      if (!common) query_factor = of_rows(L::query_factors), key_factor = of_rows(L::key_factors);
+      const float2 diagonal = of_rows(L::diagonal);
       const auto of = [](float2 x, unsigned j) { return j % 2 == 0 ? x.x : x.y; };
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
@@ -172,9 +175,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       for (unsigned j = 0; j < 4; ++j) {
         const float d_query = undo * u[j] + of(query_factor, j) * (before[j] * far_q[4 * n + j]);
         d_product[j] = undo * t[j] + of(key_factor, j) * (before[j] * far_b[4 * n + j]);
-        const float left = key[j] * last[j];
-        t[j] = query[j] * d_query + product[j] * d_product[j] - (undo * back[j] + left);
-        through[j / 2] += left;
+        t[j] = query[j] * d_query + product[j] * d_product[j] - undo * back[j] - key[j] * last[j];
+        through[j / 2] += key[j] * last[j];
         u[j] = d_query + of(diagonal, j) * key[j];
       }
       float gate[4], d_b[4];
@@ -313,110 +315,6 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     }
   }
 
-  /// The end of the gates: a thread has 8 rows of two channels.
-  struct Columns {
-    unsigned channel;
-    float2 dg[8];  // sums of dG from a row to the last of the 8
-  };
-  __device__ Columns sum_columns(unsigned warp) const {
-    const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
-    Columns columns;
-    columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
-    const unsigned from = L::d_gate + float_offset(8 * warp, columns.channel);
-#pragma unroll
-    for (unsigned r = 0; r < 8; ++r)
-      columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
-#pragma unroll
-    for (int r = 6; r >= 0; --r) {
-      columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
-    }
-    part<float2>(L::row_sums)[warp * (L::channels / 2) + lane] = columns.dg[0];
-    return columns;
-  }
-  /// Adds what lies behind the rows and the chunk; then out, or through the activation.
-  __device__ void write_gates(Columns& columns, unsigned warp) const {
-    const auto add = [&](float2& sum, const float* from) {
-      const float2 x = reinterpret_cast<const float2*>(from)[threadIdx.x % 32];
-      sum.x += x.x, sum.y += x.y;
-    };
-    float2 tail = reinterpret_cast<const float2*>(part<float>(L::decay_sums))[threadIdx.x % 32];
-#pragma unroll
-    for (int s = 1; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
-#pragma unroll
-    for (unsigned later = 7; later > 0; --later) {
-      if (later > warp) add(tail, part<float>(L::row_sums) + later * L::channels);
-    }
-#pragma unroll
-    for (int r = 0; r < 8; ++r) columns.dg[r].x += tail.x, columns.dg[r].y += tail.y;
-    const unsigned channel = first_channel + columns.channel, key_dim = arguments.input.key_dim;
-    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(8 * warp) : 0;
-    const unsigned step = arguments.input.gate_heads * key_dim, own = 8 * warp * step + columns.channel;
-    const std::size_t first = static_cast<std::size_t>(chunk.row) * step + head * key_dim + first_channel;
-    if (activations().gate == Gate::log_decay) {
-      float* const to = arguments.dg + first + own;
-#pragma unroll
-      for (int r = 0; r < 8; ++r) {
-        if (r < rows) __stwb(reinterpret_cast<float2*>(to + r * step), columns.dg[r]);
-      }
-      return;
-    }
-    const E* const from = static_cast<const E*>(arguments.input.raw_gate) + first + own;
-    E* const to = static_cast<E*>(arguments.d_raw_gate) + first + own;
-    std::uint32_t raw[8];
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      raw[r] = r < rows ? *reinterpret_cast<const std::uint32_t*>(from + r * step) : 0u;
-    }
-    const Rate rate = read_rate(activations(), head);
-    float2 bias = {0.0f, 0.0f}, d_bias = {0.0f, 0.0f};
-    if (activations().dt_bias != nullptr && rows > 0)
-      bias = *reinterpret_cast<const float2*>(activations().dt_bias + head * key_dim + channel);
-    float d_rate = 0.0f;
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      if (r >= rows) continue;
-      const float2 x = unpack<E>(raw[r]);
-      const float2 d_raw = {through_gate(x.x + bias.x, columns.dg[r].x, rate, d_rate),
-                            through_gate(x.y + bias.y, columns.dg[r].y, rate, d_rate)};
-      *reinterpret_cast<std::uint32_t*>(to + r * step) = pack<E>(d_raw.x, d_raw.y);
-      d_bias.x += d_raw.x, d_bias.y += d_raw.y;
-    }
-    *reinterpret_cast<float2*>(part<float>(L::bias_sums) + warp * L::channels + columns.channel) = d_bias;
-    d_rate = sum_warp(d_rate);
-    if (threadIdx.x % 32 == 0) part<float>(L::rates)[warp] = d_rate;
-    __syncthreads();
-    write_partials();
-  }
-  __device__ void write_partials() const {
-    if (arguments.rate_partials != nullptr && threadIdx.x == 0) {
-      float sum = 0.0f;
-      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::rates)[w];
-      arguments.rate_partials[image * blocks + first_channel / L::channels] = sum;
-    }
-    const int channel = first_channel + threadIdx.x;
-    if (arguments.bias_partials != nullptr && threadIdx.x < L::channels &&
-        channel < arguments.input.key_dim) {
-      float sum = 0.0f;
-      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::bias_sums)[w * L::channels + threadIdx.x];
-      arguments.bias_partials[image * arguments.input.key_dim + channel] = sum;
-    }
-  }
-  /// Gradient of a pre-activation (with its bias) x; adds to that of A_log. A gate that forgets all has none: what
-  /// roundings leave would meet a slope as large as the gate.
-  __device__ float through_gate(float x, float dg, const Rate& rate, float& d_rate) const {
-    const float bound = activations().gate_lower_bound,
-                natural = natural_decay(activations().gate, x, rate, bound);
-    if (natural < lowest_log_decay) return 0.0f;
-    if (activations().gate == Gate::softplus) {
-      d_rate += pass_on(dg, natural);
-      return pass_on(dg, softplus_slope(x, rate));
-    }
-    const float s = sigmoid_fast(rate.rate * x), slope = s * (1.0f - s);
-    const float d_raw = slope == 0.0f ? 0.0f : dg * bound * rate.rate * slope;
-    d_rate += pass_on(d_raw, x);
-    return d_raw;
-  }
-
   __device__ void run(unsigned warp) const {
     const float undo = this->begin(warp);
     Place at = place(warp);
@@ -429,35 +327,39 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const bool last = member + 1 == members, norm = last && activations().l2_norm;
     if (norm) share_dots(dots, warp, at);
     __syncthreads();
-    Columns columns = sum_columns(warp);
+    typename Input::Columns columns = this->sum_columns(warp);
     if (blocks > 1 && norm) barrier_wait(this->barrier() + 1, 0);
     write_rows(last, norm);
     __syncthreads();
-    write_gates(columns, warp);
+    this->write_gates(columns, warp);
   }
 };
 
-template <class E, int padded_k>
+/// `heads`: key heads; `group`: gate heads of a key head.
+template <class E, int padded_k, bool common>
 __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
-    gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
-  using B = Block<E, padded_k>;
+    gdn2_channels(const __grid_constant__ Gdn2Channels arguments,
+                  const __grid_constant__ Gdn2PrepareMaps maps, const Divisor heads, const int group) {
+  using B = Block<E, padded_k, common>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::uint32_t item = blockIdx.x / B::blocks, key_heads = a.input.key_heads, place = item / key_heads;
-  const Task task = a.input.chunks.at_place(place, true);
-  const std::int64_t slot = task.slot;
-  const Chunk chunk = task.chunk;
-  if (chunk.rows == 0) return;
+  Gdn2Channels known;
+  if (common) known = know_common<padded_k>(arguments);
+  const Gdn2Channels& a = common ? known : arguments;
+  Task task = a.input.chunks.task(blockIdx.x / B::blocks, heads, true);
+  if (common) task.chunk.rows = chunk_rows;
+  if (task.chunk.rows == 0) return;
   const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
-  const int key_head = static_cast<int>(item - place * key_heads);
-  const int members = a.input.gate_heads == a.input.key_heads
-                          ? 1
-                          : static_cast<int>(std::uint32_t(a.input.gate_heads) / key_heads);
+  const int members = common ? 1 : group;
   const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
+  __builtin_assume(warp < B::L::warps);
   for (int member = 0; member < members; ++member) {
-    const int head = key_head * members + member;
-    const std::int64_t image = slot * a.input.gate_heads + head;
-    const B block{
-        {{a.input, maps, memory, chunk, head, key_head, image, first_channel}, a, member, members, slot}};
+    const int head = task.head * members + member;
+    const std::int64_t image = task.slot * a.input.gate_heads + head;
+    const B block{{{{a.input, maps, memory, task.chunk, head, task.head, image, first_channel},
+                    a,
+                    member,
+                    members,
+                    task.slot}}};
     if (member == 0) {
       const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
       if (threadIdx.x == 0) {
@@ -480,10 +382,13 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& a, const Gdn2PrepareMaps& maps, cudaStream_t stream) {
-  constexpr int blocks = Block<E, padded_k>::blocks;
+  constexpr int blocks = Block<E, padded_k, true>::blocks;
   const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * a.input.key_heads * blocks));
-  return launch_clusters(blocks, gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
-                         Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
+  const auto kernel =
+      is_common<padded_k>(a) ? gdn2_channels<E, padded_k, true> : gdn2_channels<E, padded_k, false>;
+  return launch_clusters(blocks, kernel, grid, Gdn2ChannelsLayout::threads, Gdn2ChannelsLayout::bytes,
+                         Start::beside_previous, stream, a, maps, Divisor(a.input.key_heads),
+                         a.input.gate_heads / a.input.key_heads);
 }
 
 template cudaError_t launch_gdn2_channels<Bf16, 64>(const Gdn2Channels&, const Gdn2PrepareMaps&,

@@ -50,6 +50,26 @@ struct Gdn2ChannelsLayout {
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
 
+/// Whether whole chunks of normalised rows with one gate head a key head and plain gates are all that there is. The kernel
+/// for them needs fewer instructions and registers.
+template <int padded_k>
+__host__ __device__ inline bool is_common(const Gdn2Channels& a) {
+  const Activations& x = a.input.activations;
+  return a.input.use_maps && a.input.chunks.cu_seqlens == nullptr &&
+         a.input.chunks.tokens % chunk_rows == 0 && a.input.key_dim == padded_k &&
+         a.input.gate_heads == a.input.key_heads && x.l2_norm && x.gate == Gate::log_decay &&
+         x.beta == Beta::plain;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ Gdn2Channels know_common(Gdn2Channels a) {
+  Activations& x = a.input.activations;
+  a.input.use_maps = true, a.input.chunks.cu_seqlens = nullptr;
+  a.input.key_dim = padded_k, a.input.gate_heads = a.input.key_heads;
+  x.l2_norm = true, x.gate = Gate::log_decay, x.beta = Beta::plain;
+  return a;
+}
+
 /// Byte offset of a float in two tiles of 64 rows: channels 0 to 7 of 16 in the first, the others in the second, eight in
 /// the 32 bytes that a tile of 16-bit elements has for the 16. Free of bank conflicts by columns of two rows each, and by
 /// rows.
