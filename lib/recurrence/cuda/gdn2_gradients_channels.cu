@@ -137,7 +137,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       unpack_rows<Half>(product, erase, n);
       unpack_rows<Half>(before, upper, n), unpack_rows<Half>(after, lower, n);
       // Span 1: the odd rows against the even ones.
-      const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
+      const unsigned char* const pair = memory + scores + 384 * n;  // score_element of 8 more
       const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
                   l = __half2float(*reinterpret_cast<const Half*>(pair + score_bytes));
 #pragma unroll
@@ -298,7 +298,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       if (rows <= i * step) break;
       store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
       if (!last) continue;
-      const float2 scale = part<float2>(L::rows)[row + i * step];
+      const float* const norms = part<float>(L::rows) + row + i * step;
       float2 dot = {0.0f, 0.0f};
       if (norm) {
         const float4 own = part<float4>(L::dots)[row + i * step];
@@ -309,9 +309,9 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
         }
       }
       store(arguments.dq, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, scale.y, dot.x));
+            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, norms[0], dot.x));
       store(arguments.dk, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, scale.x, dot.y));
+            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, norms[64], dot.y));
     }
   }
 
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
     if (member == 0) {
       const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
       if (threadIdx.x == 0) {
-        barrier_init(block.barrier(), 1);
+        barrier_init(block.barrier(), 2);  // tiles, and scores
         if (meets) block.expect_dots();
         fence_async_proxy();
       }

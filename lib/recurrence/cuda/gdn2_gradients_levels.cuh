@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "recurrence/cuda/gdn2_gradients.cuh"
 #include "recurrence/cuda/gdn2_levels.cuh"
 
 /// Gradients of the products of gdn2_levels.cuh, by the same levels. With F the factors of a level, and the entries of
@@ -60,28 +61,19 @@ __device__ __forceinline__ bool belongs() {
   return (i ^ j) / span % (8 / span) == 1 && (upper & span) != 0;
 }
 
-/// dP and dL (which = 0, 1) as blocks of 16 x 16 with j <= i, a 16-byte unit h of row i at unit h ^ (i / 4 % 2): free of
-/// bank conflicts, by rows and by columns.
-constexpr unsigned score_block_bytes = 512, score_bytes = 10 * score_block_bytes;
-__device__ __forceinline__ unsigned score_block(unsigned which, unsigned row, unsigned column) {
-  return which * score_bytes + (row * (row + 1) / 2 + column) * score_block_bytes;
-}
-__device__ __forceinline__ unsigned score_unit(unsigned i, unsigned h) {
-  return i * 32 + ((h ^ i / 4 % 2) << 4);
-}
-/// What a lane adds to a block's address: as rows_first and columns_first of a tile. columns_first by rows and
-/// rows_first transposed give the right operands of rows 0 to 7 in registers 0 and 1, those of rows 8 to 15 in 2 and 3.
+/// What a lane adds to the address of a block of dP or dL (see score_block): as rows_first and columns_first of a tile.
+/// columns_first by rows and rows_first transposed give the right operands of rows 0 to 7 in registers 0 and 1, those of
+/// rows 8 to 15 in 2 and 3.
 __device__ __forceinline__ unsigned score_rows() {
-  const unsigned t = threadIdx.x;
-  return (t & 15) << 5 | ((t ^ t << 2) & 16);
+  return threadIdx.x % 32 << 4;
 }
 __device__ __forceinline__ unsigned score_columns() {
   const unsigned t = threadIdx.x;
-  return (t & 7) << 5 | (t & 16) << 4 | ((t << 1 ^ t << 2) & 16);
+  return (t & 7) << 4 | (t & 8) << 5 | (t & 16) << 3;
 }
 /// Of one element of a block.
 __device__ __forceinline__ unsigned score_element(unsigned i, unsigned j) {
-  return score_unit(i, j / 8) + 2 * (j % 8);
+  return j / 8 * 256 + i / 8 * 128 + i % 8 * 16 + j % 8 * 2;
 }
 
 /// What a thread stages: eight rows, those of its warp, of two channels. `rows`: address of the first of them, in a tile
