@@ -107,7 +107,7 @@ struct Block : BlockBase<E, padded_k> {
         make_d_y(turn, warp);
         add_states(states, turn.number);
       });
-      write_fragments(a.between.d_query, d_q, 1.0f, warp);
+      write_fragments(a.between.d_query, d_q, a.scale, warp);
       write_states(states, warp);
     }
     wait(loaded_rest, 0);

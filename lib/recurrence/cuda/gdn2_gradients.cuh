@@ -23,7 +23,7 @@ namespace deltaport::recurrence::cuda {
 
 /// What goes from the first kernel to the second. [slots, gate heads] of each.
 struct Gdn2Between {
-  void *d_query = nullptr, *d_erase = nullptr, *d_restored = nullptr;  ///< dQ~, dK~, dK^: fragments
+  void *d_query = nullptr, *d_erase = nullptr, *d_restored = nullptr;  ///< scale dQ~, dK~, dK^: fragments
   void* scores =
       nullptr;  ///< [2 panels]: dP and dL of rows of length 1, in binary16, times 2^e; see score_block
   float* undo =

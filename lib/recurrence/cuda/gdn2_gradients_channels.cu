@@ -27,7 +27,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
   struct Place {
     unsigned strip, first_row, channel;
     std::uint32_t tiles, rows, columns;  // see LevelGradients
-    std::uint32_t sums[2];               // see float_offset: of the first 8 channels and of the others
+    std::uint32_t sums;                  // see float_offset: of the first 8 channels
     std::size_t far;                     // byte offset in the first kernel's fragments
   };
   __device__ Place place(unsigned warp) const {
@@ -40,20 +40,19 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
             address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
             block + score_rows(),
             block + score_columns(),
-            {address(0) + float_offset(row, first + lane / 4),
-             address(0) + float_offset(row, first + lane / 4 + 8)},
+            address(0) + float_offset(row, first + lane / 4),
             static_cast<std::size_t>(image) * (padded_k * 128) +
                 (strip * steps + first_channel / 16 + first / 16) * 512 + 16 * lane};
   }
   /// For the next 16 channels.
   __device__ static void advance(Place& at) {
-    at.channel += 16, at.tiles ^= 32, at.sums[0] ^= 32, at.sums[1] ^= 32, at.far += 512;
+    at.channel += 16, at.tiles ^= 32, at.sums ^= 32, at.far += 512;
   }
   /// Four floats to rows first_row and the next, channels channel and channel + 8; `n`: from 8 rows later.
   __device__ static void store_floats(const Place& at, int tiles, unsigned n, const float* x) {
-#pragma unroll
-    for (unsigned j = 0; j < 4; ++j)
-      store_shared(at.sums[j / 2] + tiles + n * 1024 + j % 2 * 128, __float_as_uint(x[j]));
+    const std::uint32_t to = tiles + n * 1024;
+    store_shared8(at.sums + to, {__float_as_uint(x[0]), __float_as_uint(x[1])});
+    store_shared8((at.sums ^ 16) + L::tile + to, {__float_as_uint(x[2]), __float_as_uint(x[3])});
   }
 
   /// What the first kernel leaves for 16 channels; loaded ahead of its use.
@@ -155,7 +154,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       const auto of_rows = [&](int floats) {
         return *reinterpret_cast<const float2*>(part<float>(floats) + row);
       };
-      float2 query_factor = {activations().scale, activations().scale}, key_factor = {1.0f, 1.0f};
+      float2 query_factor = {1.0f, 1.0f}, key_factor = {1.0f, 1.0f};
       if (!common) query_factor = of_rows(L::query_factors), key_factor = of_rows(L::key_factors);
       const float2 diagonal = of_rows(L::diagonal);
       const auto of = [](float2 x, unsigned j) { return j % 2 == 0 ? x.x : x.y; };
@@ -215,8 +214,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       float sum = x == 0 ? through[0] : through[1];
       // What the chunk leaves of the state before it belongs to all rows too.
       if (at.strip == 0) sum += part<float>(L::through_gamma)[at.channel + 8 * x];
-      part<float>(L::decay_sums)[at.strip * L::channels + 32 * x + at.channel / 16 * 8 + at.channel % 8] =
-          sum;
+      part<float>(L::decay_sums)[at.strip * L::channels + at.channel + 8 * x] = sum;
     }
   }
   /// Adds the sums of the gate heads before, which this thread has left, to the rows from 8 n; leaves them for the next.
@@ -267,52 +265,73 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       cluster_send(address(L::other_dots + offset), sum, this->barrier() + 1, cluster_rank() ^ 1);
     }
   }
-  /// Sums of 8 channels through the norm; `x`: the row's part that they belong to.
-  __device__ uint4 through_norm(int sums, int x, float scale, float dot) const {
-    const float4 first = *part<float4>(sums), second = *part<float4>(sums ^ 16);
-    const uint4 row = *part<uint4>(x);
-    const auto one = [&](float low, float high, std::uint32_t x) {
-      const float2 part = unpack<Half>(x);
-      return pack<E>(scale * (low - dot * part.x), scale * (high - dot * part.y));
-    };
-    return {one(first.x, first.y, row.x), one(first.z, first.w, row.y), one(second.x, second.y, row.z),
-            one(second.z, second.w, row.w)};
-  }
-  /// dq and dk, where `last`, and db: 8 channels of two rows a thread.
-  __device__ void write_rows(bool last, bool norm) const {
-    constexpr int step = threads / 8;
-    const unsigned row = threadIdx.x / 8, unit = threadIdx.x % 8, key_dim = arguments.input.key_dim,
-                   channel = first_channel + 8 * unit;
-    const int from = static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)),
-              sums = static_cast<int>(float_offset(row, 8 * unit));
-    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
-    // From the chunk's first row: 32 bits suffice.
-    const auto store = [&](void* tensor, int heads, int tensor_head, int i, const uint4& x) {
-      E* const to = static_cast<E*>(tensor) +
-                    (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
-      // By the function: an assignment would be split into four stores.
-      __stwb(reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit), x);
-    };
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (rows <= i * step) break;
-      store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
-      if (!last) continue;
-      const float* const norms = part<float>(L::rows) + row + i * step;
-      float2 dot = {0.0f, 0.0f};
-      if (norm) {
-        const float4 own = part<float4>(L::dots)[row + i * step];
-        dot = {own.x + own.z, own.y + own.w};
-        if constexpr (blocks > 1) {
-          const float4 other = part<float4>(L::other_dots)[row + i * step];
-          dot.x += other.x + other.z, dot.y += other.y + other.w;
-        }
-      }
-      store(arguments.dq, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, norms[0], dot.x));
-      store(arguments.dk, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, norms[64], dot.y));
+  /// A thread at the end: 8 channels of two neighbouring rows.
+  struct Unit {
+    unsigned row, unit;
+    __device__ int place(unsigned second) const {  // byte offset in a tile
+      return static_cast<int>((row + second) * 128 + ((unit ^ (row % 8 + second)) << 4));
     }
+  };
+  __device__ static Unit own_unit() {
+    const unsigned thread = thread_again();
+    __builtin_assume(thread < threads);
+    return {thread / 8 * 2, thread % 8};
+  }
+  /// To the first of the rows or the `second`, if it is there.
+  __device__ void store_unit(void* tensor, int heads, int tensor_head, Unit own, unsigned second,
+                             const uint4& x) const {
+    const unsigned key_dim = arguments.input.key_dim, row = own.row + second;
+    if (first_channel + 8 * own.unit >= key_dim || static_cast<int>(row) >= chunk.rows) return;
+    // From the chunk's first row: 32 bits suffice.
+    E* const to = static_cast<E*>(tensor) +
+                  (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
+    // By the function: an assignment would be split into four stores.
+    __stwb(reinterpret_cast<uint4*>(to + row * heads * key_dim + 8 * own.unit), x);
+  }
+  __device__ void write_db(Unit own) const {
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i)
+      store_unit(arguments.db, arguments.input.gate_heads, head, own, i, *part<uint4>(L::b + own.place(i)));
+  }
+  /// Sums through the norm, of rows that are in tile `x`; scale and dot: of the two rows.
+  __device__ void write_through_norm(void* tensor, Unit own, int sums, int x, const float (&scale)[2],
+                                     const float (&dot)[2]) const {
+    const int from = sums + static_cast<int>(float_offset(own.row, 8 * own.unit));
+    float4 d[4];  // of two channels each: both rows of the first, both rows of the second
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[i] = *part<float4>((from ^ i % 2 * 16) + i / 2 * 128);
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const uint4 row = *part<uint4>(x + own.place(i));
+      const auto one = [&](const float4& d, std::uint32_t x) {
+        const float2 part = unpack<Half>(x);
+        return pack<E>(scale[i] * ((i == 0 ? d.x : d.y) - dot[i] * part.x),
+                       scale[i] * ((i == 0 ? d.z : d.w) - dot[i] * part.y));
+      };
+      store_unit(tensor, arguments.input.key_heads, key_head, own, i,
+                 {one(d[0], row.x), one(d[1], row.y), one(d[2], row.z), one(d[3], row.w)});
+    }
+  }
+  /// dq and dk, once the other block has sent its part of the dots.
+  __device__ void write_keys(Unit own, bool norm) const {
+    float query_dot[2] = {}, key_dot[2] = {};
+    if (norm) {
+      const auto add = [&](int from) {
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+          const float4 x = part<float4>(from)[own.row + i];
+          query_dot[i] += x.x + x.z, key_dot[i] += x.y + x.w;
+        }
+      };
+      add(L::dots);
+      if constexpr (blocks > 1) {
+        barrier_wait(this->barrier() + 1, 0);
+        add(L::other_dots);
+      }
+    }
+    const float2 *const norms = part<float2>(L::rows) + own.row / 2, query = norms[0], key = norms[32];
+    write_through_norm(arguments.dq, own, L::d_query, L::q, {query.x, query.y}, query_dot);
+    write_through_norm(arguments.dk, own, L::d_key, L::k, {key.x, key.y}, key_dot);
   }
 
   __device__ void run(unsigned warp) const {
@@ -328,10 +347,11 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
     if (norm) share_dots(dots, warp, at);
     __syncthreads();
     typename Input::Columns columns = this->sum_columns(warp);
-    if (blocks > 1 && norm) barrier_wait(this->barrier() + 1, 0);
-    write_rows(last, norm);
+    const Unit own = own_unit();
+    write_db(own);
     __syncthreads();
     this->write_gates(columns, warp);
+    if (last) write_keys(own, norm);
   }
 };
 

@@ -26,32 +26,34 @@ struct Gdn2ChannelsEnd : Gdn2ChannelsInput<E, padded_k> {
     float2 dg[8];  // sums of dG from a row to the last of the 8
   };
   __device__ Columns sum_columns(unsigned warp) const {
-    const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
     Columns columns;
-    columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
+    columns.channel = column_pair();
     const unsigned from = L::d_gate + float_offset(8 * warp, columns.channel);
 #pragma unroll
-    for (unsigned r = 0; r < 8; ++r)
-      columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
+    for (unsigned r = 0; r < 4; ++r) {
+      const float4 x = *reinterpret_cast<const float4*>(memory + (from ^ 32 * r) + r * 256);
+      columns.dg[2 * r] = {x.x, x.z}, columns.dg[2 * r + 1] = {x.y, x.w};
+    }
 #pragma unroll
     for (int r = 6; r >= 0; --r) {
       columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
     }
-    part<float2>(L::row_sums)[warp * (L::channels / 2) + lane] = columns.dg[0];
+    part<float2>(L::row_sums)[warp * (L::channels / 2) + threadIdx.x % 32] = columns.dg[0];
     return columns;
   }
   /// Adds what lies behind the rows and the chunk; then out, or through the activation.
   __device__ void write_gates(Columns& columns, unsigned warp) const {
-    const auto add = [&](float2& sum, const float* from) {
-      const float2 x = reinterpret_cast<const float2*>(from)[threadIdx.x % 32];
-      sum.x += x.x, sum.y += x.y;
-    };
-    float2 tail = reinterpret_cast<const float2*>(part<float>(L::decay_sums))[threadIdx.x % 32];
+    const auto add = [](float2& sum, float2 x) { sum.x += x.x, sum.y += x.y; };
+    const float2 *const decays = part<float2>(L::decay_sums) + columns.channel / 2, *const rows_after =
+                                                                                        part<float2>(
+                                                                                            L::row_sums) +
+                                                                                        threadIdx.x % 32;
+    float2 tail = decays[0];
 #pragma unroll
-    for (int s = 1; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
+    for (int s = 1; s < 4; ++s) add(tail, decays[s * L::channels / 2]);
 #pragma unroll
     for (unsigned later = 7; later > 0; --later) {
-      if (later > warp) add(tail, part<float>(L::row_sums) + later * L::channels);
+      if (later > warp) add(tail, rows_after[later * L::channels / 2]);
     }
 #pragma unroll
     for (int r = 0; r < 8; ++r) columns.dg[r].x += tail.x, columns.dg[r].y += tail.y;

@@ -36,7 +36,7 @@ struct Gdn2ChannelsLayout {
   static constexpr int ends = levels + level_places;
   // From anchor to anchor: to the third strip's from the second's; `third`: to the fourth's.
   static constexpr int second = ends + 4 * channels * 8;
-  // Of every strip the sums over its rows of k m', in the order of sum_columns; of every row and part q dq and k dk.
+  // Of every strip and channel the sum over the rows of k m'; of every row and part q dq and k dk.
   static constexpr int decay_sums = second + channels * 4, dots = decay_sums + 4 * channels * 4;
   static constexpr int other_dots = dots + parts * 64 * 8;  // of the other channels' block, written by it
   // What a row's parts are multiplied with: dQ~; dK~ and dK^; k and q for what its product with itself gives.
@@ -71,13 +71,19 @@ __device__ __forceinline__ Gdn2Channels know_common(Gdn2Channels a) {
   return a;
 }
 
-/// Byte offset of a float in two tiles of 64 rows: channels 0 to 7 of 16 in the first, the others in the second, eight in
-/// the 32 bytes that a tile of 16-bit elements has for the 16. Free of bank conflicts by columns of two rows each, and by
-/// rows.
+/// Byte offset of a float in two tiles of 64 rows, for an even row; the next row's float follows. Channels 0 to 7 of 16
+/// lie in the first tile, the others in the second; the four pairs of floats of channels 0 to 3 in the 32 bytes that a tile
+/// of 16-bit elements has for the 16, those of the others in the 32 bytes for the next row. Free of bank conflicts by four
+/// pairs of rows and four channels, by 16 bytes of every eight channels, and by columns (see column_pair).
 __device__ __forceinline__ unsigned float_offset(unsigned row, unsigned channel) {
   const unsigned second = channel / 8 % 2;
-  return second * Gdn2ChannelsLayout::tile + row * 128 + ((channel / 16 ^ row / 2 % 4) << 5) +
-         ((channel % 8 * 4) ^ second << 4);
+  return second * Gdn2ChannelsLayout::tile + (row + channel / 4 % 2) * 128 +
+         ((channel / 16 ^ row / 2 % 4) << 5) + ((channel % 4 * 8) ^ second << 4);
+}
+/// The first of the two channels of a lane that works by columns.
+__device__ __forceinline__ unsigned column_pair() {
+  const unsigned lane = thread_again() % 32;
+  return lane % 4 * 16 + lane / 16 * 8 + lane / 8 % 2 * 4 + lane / 4 % 2 * 2;
 }
 
 template <class E, int padded_k>
@@ -222,7 +228,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const bool unit = activations().l2_norm;
     const Half product =
         *part<Half>(L::scores + score_block(0, i / 16, i / 16) + score_element(i % 16, i % 16));
-    part<float>(L::query_factors)[i] = activations().scale * (unit ? 1.0f : 1.0f / query);
+    part<float>(L::query_factors)[i] = unit ? 1.0f : 1.0f / query;
     part<float>(L::key_factors)[i] = unit ? 1.0f : 1.0f / key;
     part<float>(L::diagonal)[i] = undo * __half2float(product);
   }

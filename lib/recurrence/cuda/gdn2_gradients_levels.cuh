@@ -170,6 +170,12 @@ __device__ __forceinline__ void hide(std::int64_t& x) {
   asm volatile("" : "+l"(x));
 #endif
 }
+/// The thread, asked for again: what is made of it is not kept in registers through loops.
+__device__ __forceinline__ unsigned thread_again() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 /// The rows from 8 n of a fragment in the layout of LevelSums to floats.
 template <class E>
 __device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragment, unsigned n) {
