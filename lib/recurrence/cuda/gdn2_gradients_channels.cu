@@ -26,20 +26,19 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
   /// the 16 at hand.
   struct Place {
     unsigned strip, first_row, channel;
-    std::uint32_t tiles, rows, columns;  // see LevelGradients
-    std::uint32_t sums;                  // see float_offset: of the first 8 channels
-    std::size_t far;                     // byte offset in the first kernel's fragments
+    std::uint32_t tiles;  // see LevelGradients
+    LaneNotes notes;
+    std::uint32_t sums;  // see float_offset: of the first 8 channels
+    std::size_t far;     // byte offset in the first kernel's fragments
   };
   __device__ Place place(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32, strip = warp / L::parts,
                    first = gradient_channels * (warp % L::parts), row = strip_rows * strip + 2 * (lane % 4);
-    const std::uint32_t block = address(L::scores) + score_block(0, strip, strip);
     return {strip,
             row,
             first + lane / 4,
             address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
-            block + score_rows(),
-            block + score_columns(),
+            LaneNotes::make(),
             address(0) + float_offset(row, first + lane / 4),
             static_cast<std::size_t>(image) * (padded_k * 128) +
                 (strip * steps + first_channel / 16 + first / 16) * 512 + 16 * lane};
@@ -75,7 +74,9 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
   /// norm; db goes to its tile, dG to its place.
   __device__ void gradients(const Place& at, float undo, Dots& dots) const {
     LevelSums sums;
-    const LevelGradients levels{at.tiles, at.rows, at.columns, at.strip, sums};
+    const std::uint32_t block = address(L::scores) + score_block(0, at.strip, at.strip);
+    const LevelGradients levels{
+        at.tiles, block + at.notes.rows(), block + at.notes.columns(), at.notes, at.strip, sums};
     Fragment k, q, erase;
     levels.load(k, L::k);
     levels.load(q, L::q);
@@ -118,7 +119,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
     Fragment b, odd, unit;
     levels.load(b, L::b);
     levels.load(odd, L::levels + 3 * L::tile);
-    load_matrices(unit, address(L::unit) + unit_row());
+    load_matrices(unit, address(L::unit) + at.notes.unit());
     float far_q[8], far_b[8], far_k[8];
     transpose<E>(far_q, far.d_query, unit);
     transpose<E>(far_b, far.d_erase, unit);

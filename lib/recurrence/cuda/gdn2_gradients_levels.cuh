@@ -152,6 +152,33 @@ __device__ __forceinline__ unsigned unit_row() {
   const unsigned t = threadIdx.x;
   return ((t >> 3 ^ t >> 4) & 1) != 0 ? 128 : (t & 7) << 4;
 }
+/// What a lane makes of its number, in one register: loops over channels would make it again, for want of registers.
+struct LaneNotes {
+  std::uint32_t bits;
+
+  __device__ static LaneNotes make() {
+    LaneNotes notes{(belongs<4, false>() ? 1u : 0u) | (belongs<4, true>() ? 2u : 0u) |
+                    (belongs<2, false>() ? 4u : 0u) | (belongs<2, true>() ? 8u : 0u) | unit_row() |
+                    score_columns() << 14 | score_rows() << 23};
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(notes.bits));  // as in hide
+#endif
+    return notes;
+  }
+  template <unsigned span, bool transposed>
+  __device__ bool on_level() const {
+    return (bits & (span == 4 ? 1u : 4u) << (transposed ? 1 : 0)) != 0;
+  }
+  __device__ unsigned unit() const {
+    return bits & 0xf0u;
+  }
+  __device__ unsigned columns() const {
+    return bits >> 14 & 0x1f0u;
+  }
+  __device__ unsigned rows() const {
+    return bits >> 23;
+  }
+};
 /// A fragment by rows to floats in the layout of LevelSums: times the unit matrix.
 template <class E>
 __device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, const Fragment& unit) {
@@ -187,6 +214,7 @@ __device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragm
 /// `tiles`, of the own strip and the 16 channels at hand; the strip's diagonal block of dP by rows and by columns.
 struct LevelGradients {
   std::uint32_t tiles, rows, columns;
+  LaneNotes notes;
   unsigned strip;
   LevelSums& sums;
 
@@ -230,7 +258,7 @@ struct LevelGradients {
   __device__ void narrower(const Fragment& k, const Fragment& q, const Fragment& b, const Fragment& p,
                            const Fragment& l, const Fragment& p_back, const Fragment& l_back,
                            unsigned factors) const {
-    const bool own = belongs<span, false>(), back = belongs<span, true>();
+    const bool own = notes.on_level<span, false>(), back = notes.on_level<span, true>();
     Fragment f;
     load(f, factors);
 #pragma unroll
