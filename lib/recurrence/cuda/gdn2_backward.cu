@@ -43,7 +43,7 @@ Parts parts(const Gdn2Backward& a, const Chunks& chunks, void* base) {
     p.between.d_query = p.prepared.query, p.between.d_erase = p.prepared.erase;
     p.between.d_restored = p.prepared.x, p.between.scores = p.prepared.inverse;
   }
-  p.between.undo = workspace.take<float>(images);
+  p.between.undo = workspace.take<float>(4 * images);
   p.between.d_gamma = workspace.take<float>(images * padded_k);
   // At least two value heads to a key head then: the states and their gradients, which nobody reads any more, suffice.
   p.sums = a.forward.gate_heads == sizes.key_heads ? nullptr : static_cast<float*>(p.states);

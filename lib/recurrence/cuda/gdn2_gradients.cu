@@ -77,18 +77,18 @@ struct Block : BlockBase<E, padded_k> {
     for (int i = 0; i < 8; ++i) largest = fmaxf(largest, maxima[i]);
     const int exponent = min(max(__float_as_int(largest) >> 23, 30), 240);
     const float factor = __int_as_float((267 - exponent) << 23);
-    if (which == 0 && threadIdx.x == 0) a.between.undo[image()] = __int_as_float((exponent - 13) << 23);
-    uint4* const fragments =
-        reinterpret_cast<uint4*>(static_cast<char*>(a.between.scores) + (2 * image() + which) * panel_bytes) +
-        warp * 4 * 32;
+    if (which == 0 && threadIdx.x == 0) a.between.undo[4 * image()] = __int_as_float((exponent - 13) << 23);
+    // A register of a fragment is a matrix of 8 x 8 by rows, as the second kernel wants them in shared memory.
+    std::uint32_t* const to =
+        reinterpret_cast<std::uint32_t*>(static_cast<char*>(a.between.scores) + 2 * image() * panel_bytes +
+                                         score_block(which, warp, 0)) +
+        threadIdx.x % 32;
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      uint4 x;
-      x.x = pack<Half>(factor * d[8 * s], factor * d[8 * s + 1]);
-      x.y = pack<Half>(factor * d[8 * s + 2], factor * d[8 * s + 3]);
-      x.z = pack<Half>(factor * d[8 * s + 4], factor * d[8 * s + 5]);
-      x.w = pack<Half>(factor * d[8 * s + 6], factor * d[8 * s + 7]);
-      if (s <= warp) fragments[32 * s + threadIdx.x % 32] = x;  // blocks above the diagonal are not read
+      if (s > warp) break;  // blocks above the diagonal are not read
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        to[128 * s + 32 * i] = pack<Half>(factor * d[8 * s + 2 * i], factor * d[8 * s + 2 * i + 1]);
     }
   }
 
@@ -107,7 +107,7 @@ struct Block : BlockBase<E, padded_k> {
         make_d_y(turn, warp);
         add_states(states, turn.number);
       });
-      write_fragments(a.between.d_query, d_q, 1.0f, warp);
+      write_fragments(a.between.d_query, d_q, a.scale, warp);
       write_states(states, warp);
     }
     wait(loaded_rest, 0);

@@ -23,12 +23,21 @@ namespace deltaport::recurrence::cuda {
 
 /// What goes from the first kernel to the second. [slots, gate heads] of each.
 struct Gdn2Between {
-  void *d_query = nullptr, *d_erase = nullptr, *d_restored = nullptr;  ///< dQ~, dK~, dK^: fragments
-  void* scores = nullptr;    ///< [2] fragments of dP and dL of rows of length 1, in binary16, times 2^e
-  float* undo = nullptr;     ///< 2^-e: the largest of these numbers is brought near 2^13
+  void *d_query = nullptr, *d_erase = nullptr, *d_restored = nullptr;  ///< scale dQ~, dK~, dK^: fragments
+  void* scores =
+      nullptr;  ///< [2 panels]: dP and dL of rows of length 1, in binary16, times 2^e; see score_block
+  float* undo =
+      nullptr;  ///< [4]: 2^-e and nothing, for copies go by 16 bytes: the largest of these numbers is brought near 2^13
   float* d_gamma = nullptr;  ///< [padded K]: sum over v of S dS'
 };
 /// Fragments: of 16 rows and 16 columns, as load_a gives them, 16 bytes a lane: [row / 16][column / 16][lane].
+
+/// dP and dL (which = 0, 1) as blocks of 16 x 16 on and below the diagonal, of four matrices of 8 x 8, whose rows are 16
+/// bytes: [column / 8][row / 8][row % 8][column % 8]. Free of bank conflicts, by rows and by columns.
+constexpr unsigned score_block_bytes = 512, score_bytes = 10 * score_block_bytes;
+__host__ __device__ constexpr unsigned score_block(unsigned which, unsigned row, unsigned column) {
+  return which * score_bytes + (row * (row + 1) / 2 + column) * score_block_bytes;
+}
 
 struct Gdn2GradientMaps {
   CUtensorMap v, w, d_o;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recurrence/cuda/fragments.cuh"
 #include "recurrence/cuda/gdn2_gradients.cuh"
-#include "recurrence/cuda/gdn2_gradients_input.cuh"
+#include "recurrence/cuda/gdn2_gradients_end.cuh"
 #include "recurrence/cuda/gdn2_gradients_levels.cuh"
 #include "recurrence/cuda/launch.hpp"
 
 namespace deltaport::recurrence::cuda {
 namespace {
 
-template <class E, int padded_k>
-struct Block : Gdn2ChannelsInput<E, padded_k> {
-  using Input = Gdn2ChannelsInput<E, padded_k>;
+/// `common`: see is_common.
+template <class E, int padded_k, bool common>
+struct Block : Gdn2ChannelsEnd<E, padded_k> {
+  using Input = Gdn2ChannelsEnd<E, padded_k>;
   using L = Gdn2ChannelsLayout;
   using Input::activations, Input::address, Input::arguments, Input::chunk, Input::head, Input::image,
       Input::key_head, Input::member, Input::members, Input::memory, Input::slot, Input::threads,
@@ -26,34 +26,32 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   /// the 16 at hand.
   struct Place {
     unsigned strip, first_row, channel;
-    std::uint32_t tiles, rows, columns;  // see LevelGradients
-    std::uint32_t sums[2];               // see float_offset: of the first 8 channels and of the others
-    std::size_t far;                     // byte offset in the first kernel's fragments
+    std::uint32_t tiles;  // see LevelGradients
+    LaneNotes notes;
+    std::uint32_t sums;  // see float_offset: of the first 8 channels
+    std::size_t far;     // byte offset in the first kernel's fragments
   };
   __device__ Place place(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32, strip = warp / L::parts,
                    first = gradient_channels * (warp % L::parts), row = strip_rows * strip + 2 * (lane % 4);
-    const std::uint32_t block = address(L::scores) + score_block(0, strip, strip);
     return {strip,
             row,
             first + lane / 4,
             address(0) + strip * (strip_rows * 128) + (columns_first() ^ 2 * first),
-            block + score_rows(),
-            block + score_columns(),
-            {address(0) + float_offset(row, first + lane / 4),
-             address(0) + float_offset(row, first + lane / 4 + 8)},
+            LaneNotes::make(),
+            address(0) + float_offset(row, first + lane / 4),
             static_cast<std::size_t>(image) * (padded_k * 128) +
                 (strip * steps + first_channel / 16 + first / 16) * 512 + 16 * lane};
   }
   /// For the next 16 channels.
   __device__ static void advance(Place& at) {
-    at.channel += 16, at.tiles ^= 32, at.sums[0] ^= 32, at.sums[1] ^= 32, at.far += 512;
+    at.channel += 16, at.tiles ^= 32, at.sums ^= 32, at.far += 512;
   }
   /// Four floats to rows first_row and the next, channels channel and channel + 8; `n`: from 8 rows later.
   __device__ static void store_floats(const Place& at, int tiles, unsigned n, const float* x) {
-#pragma unroll
-    for (unsigned j = 0; j < 4; ++j)
-      store_shared(at.sums[j / 2] + tiles + n * 1024 + j % 2 * 128, __float_as_uint(x[j]));
+    const std::uint32_t to = tiles + n * 1024;
+    store_shared8(at.sums + to, {__float_as_uint(x[0]), __float_as_uint(x[1])});
+    store_shared8((at.sums ^ 16) + L::tile + to, {__float_as_uint(x[2]), __float_as_uint(x[3])});
   }
 
   /// What the first kernel leaves for 16 channels; loaded ahead of its use.
@@ -76,7 +74,9 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
   /// norm; db goes to its tile, dG to its place.
   __device__ void gradients(const Place& at, float undo, Dots& dots) const {
     LevelSums sums;
-    const LevelGradients levels{at.tiles, at.rows, at.columns, at.strip, sums};
+    const std::uint32_t block = address(L::scores) + score_block(0, at.strip, at.strip);
+    const LevelGradients levels{
+        at.tiles, block + at.notes.rows(), block + at.notes.columns(), at.notes, at.strip, sums};
     Fragment k, q, erase;
     levels.load(k, L::k);
     levels.load(q, L::q);
@@ -119,7 +119,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     Fragment b, odd, unit;
     levels.load(b, L::b);
     levels.load(odd, L::levels + 3 * L::tile);
-    load_matrices(unit, address(L::unit) + unit_row());
+    load_matrices(unit, address(L::unit) + at.notes.unit());
     float far_q[8], far_b[8], far_k[8];
     transpose<E>(far_q, far.d_query, unit);
     transpose<E>(far_b, far.d_erase, unit);
@@ -137,7 +137,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       unpack_rows<Half>(product, erase, n);
       unpack_rows<Half>(before, upper, n), unpack_rows<Half>(after, lower, n);
       // Span 1: the odd rows against the even ones.
-      const unsigned char* const pair = memory + (scores ^ 16 * n) + 256 * n;  // score_element of 8 more
+      const unsigned char* const pair = memory + scores + 384 * n;  // score_element of 8 more
       const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
                   l = __half2float(*reinterpret_cast<const Half*>(pair + score_bytes));
 #pragma unroll
@@ -152,9 +152,12 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       // decays. So it leaves out products of a row with itself, and what the last row gives the state.
       float d_product[4], last[4];
       const unsigned row = at.first_row + 8 * n;
-      const float2 query_factor = *reinterpret_cast<const float2*>(part<float>(L::query_factors) + row),
-                   key_factor = *reinterpret_cast<const float2*>(part<float>(L::key_factors) + row),
-                   diagonal = *reinterpret_cast<const float2*>(part<float>(L::diagonal) + row);
+      const auto of_rows = [&](int floats) {
+        return *reinterpret_cast<const float2*>(part<float>(floats) + row);
+      };
+      float2 query_factor = {1.0f, 1.0f}, key_factor = {1.0f, 1.0f};
+      if (!common) query_factor = of_rows(L::query_factors), key_factor = of_rows(L::key_factors);
+      const float2 diagonal = of_rows(L::diagonal);
       const auto of = [](float2 x, unsigned j) { return j % 2 == 0 ? x.x : x.y; };
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
@@ -172,9 +175,8 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       for (unsigned j = 0; j < 4; ++j) {
         const float d_query = undo * u[j] + of(query_factor, j) * (before[j] * far_q[4 * n + j]);
         d_product[j] = undo * t[j] + of(key_factor, j) * (before[j] * far_b[4 * n + j]);
-        const float left = key[j] * last[j];
-        t[j] = query[j] * d_query + product[j] * d_product[j] - (undo * back[j] + left);
-        through[j / 2] += left;
+        t[j] = query[j] * d_query + product[j] * d_product[j] - undo * back[j] - key[j] * last[j];
+        through[j / 2] += key[j] * last[j];
         u[j] = d_query + of(diagonal, j) * key[j];
       }
       float gate[4], d_b[4];
@@ -213,8 +215,7 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       float sum = x == 0 ? through[0] : through[1];
       // What the chunk leaves of the state before it belongs to all rows too.
       if (at.strip == 0) sum += part<float>(L::through_gamma)[at.channel + 8 * x];
-      part<float>(L::decay_sums)[at.strip * L::channels + 32 * x + at.channel / 16 * 8 + at.channel % 8] =
-          sum;
+      part<float>(L::decay_sums)[at.strip * L::channels + at.channel + 8 * x] = sum;
     }
   }
   /// Adds the sums of the gate heads before, which this thread has left, to the rows from 8 n; leaves them for the next.
@@ -265,156 +266,73 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
       cluster_send(address(L::other_dots + offset), sum, this->barrier() + 1, cluster_rank() ^ 1);
     }
   }
-  /// Sums of 8 channels through the norm; `x`: the row's part that they belong to.
-  __device__ uint4 through_norm(int sums, int x, float scale, float dot) const {
-    const float4 first = *part<float4>(sums), second = *part<float4>(sums ^ 16);
-    const uint4 row = *part<uint4>(x);
-    const auto one = [&](float low, float high, std::uint32_t x) {
-      const float2 part = unpack<Half>(x);
-      return pack<E>(scale * (low - dot * part.x), scale * (high - dot * part.y));
-    };
-    return {one(first.x, first.y, row.x), one(first.z, first.w, row.y), one(second.x, second.y, row.z),
-            one(second.z, second.w, row.w)};
-  }
-  /// dq and dk, where `last`, and db: 8 channels of two rows a thread.
-  __device__ void write_rows(bool last, bool norm) const {
-    constexpr int step = threads / 8;
-    const unsigned row = threadIdx.x / 8, unit = threadIdx.x % 8, key_dim = arguments.input.key_dim,
-                   channel = first_channel + 8 * unit;
-    const int from = static_cast<int>(row * 128 + ((unit ^ row % 8) << 4)),
-              sums = static_cast<int>(float_offset(row, 8 * unit));
-    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(row) : 0;
-    // From the chunk's first row: 32 bits suffice.
-    const auto store = [&](void* tensor, int heads, int tensor_head, int i, const uint4& x) {
-      E* const to = static_cast<E*>(tensor) +
-                    (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
-      // By the function: an assignment would be split into four stores.
-      __stwb(reinterpret_cast<uint4*>(to + (row + i * step) * heads * key_dim + 8 * unit), x);
-    };
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (rows <= i * step) break;
-      store(arguments.db, arguments.input.gate_heads, head, i, *part<uint4>(from + L::b + i * step * 128));
-      if (!last) continue;
-      const float2 scale = part<float2>(L::rows)[row + i * step];
-      float2 dot = {0.0f, 0.0f};
-      if (norm) {
-        const float4 own = part<float4>(L::dots)[row + i * step];
-        dot = {own.x + own.z, own.y + own.w};
-        if constexpr (blocks > 1) {
-          const float4 other = part<float4>(L::other_dots)[row + i * step];
-          dot.x += other.x + other.z, dot.y += other.y + other.w;
-        }
-      }
-      store(arguments.dq, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_query + i * step * 128, from + L::q + i * step * 128, scale.y, dot.x));
-      store(arguments.dk, arguments.input.key_heads, key_head, i,
-            through_norm(sums + L::d_key + i * step * 128, from + L::k + i * step * 128, scale.x, dot.y));
+  /// A thread at the end: 8 channels of two neighbouring rows.
+  struct Unit {
+    unsigned row, unit;
+    __device__ int place(unsigned second) const {  // byte offset in a tile
+      return static_cast<int>((row + second) * 128 + ((unit ^ (row % 8 + second)) << 4));
     }
-  }
-
-  /// The end of the gates: a thread has 8 rows of two channels.
-  struct Columns {
-    unsigned channel;
-    float2 dg[8];  // sums of dG from a row to the last of the 8
   };
-  __device__ Columns sum_columns(unsigned warp) const {
-    const unsigned lane = threadIdx.x % 32, eight = lane / 16, sixteen = lane / 4 % 4;
-    Columns columns;
-    columns.channel = 16 * sixteen + 8 * eight + 2 * (lane % 4);
-    const unsigned from = L::d_gate + float_offset(8 * warp, columns.channel);
-#pragma unroll
-    for (unsigned r = 0; r < 8; ++r)
-      columns.dg[r] = *reinterpret_cast<const float2*>(memory + (from ^ r / 2 * 32) + r * 128);
-#pragma unroll
-    for (int r = 6; r >= 0; --r) {
-      columns.dg[r].x += columns.dg[r + 1].x, columns.dg[r].y += columns.dg[r + 1].y;
-    }
-    part<float2>(L::row_sums)[warp * (L::channels / 2) + lane] = columns.dg[0];
-    return columns;
+  __device__ static Unit own_unit() {
+    const unsigned thread = thread_again();
+    __builtin_assume(thread < threads);
+    return {thread / 8 * 2, thread % 8};
   }
-  /// Adds what lies behind the rows and the chunk; then out, or through the activation.
-  __device__ void write_gates(Columns& columns, unsigned warp) const {
-    const auto add = [&](float2& sum, const float* from) {
-      const float2 x = reinterpret_cast<const float2*>(from)[threadIdx.x % 32];
-      sum.x += x.x, sum.y += x.y;
-    };
-    float2 tail = reinterpret_cast<const float2*>(part<float>(L::decay_sums))[threadIdx.x % 32];
+  /// To the first of the rows or the `second`, if it is there.
+  __device__ void store_unit(void* tensor, int heads, int tensor_head, Unit own, unsigned second,
+                             const uint4& x) const {
+    const unsigned key_dim = arguments.input.key_dim, row = own.row + second;
+    if (first_channel + 8 * own.unit >= key_dim || static_cast<int>(row) >= chunk.rows) return;
+    // From the chunk's first row: 32 bits suffice.
+    E* const to = static_cast<E*>(tensor) +
+                  (static_cast<std::size_t>(chunk.row) * heads + tensor_head) * key_dim + first_channel;
+    // By the function: an assignment would be split into four stores.
+    __stwb(reinterpret_cast<uint4*>(to + row * heads * key_dim + 8 * own.unit), x);
+  }
+  __device__ void write_db(Unit own) const {
 #pragma unroll
-    for (int s = 1; s < 4; ++s) add(tail, part<float>(L::decay_sums) + s * L::channels);
+    for (unsigned i = 0; i < 2; ++i)
+      store_unit(arguments.db, arguments.input.gate_heads, head, own, i, *part<uint4>(L::b + own.place(i)));
+  }
+  /// Sums through the norm, of rows that are in tile `x`; scale and dot: of the two rows.
+  __device__ void write_through_norm(void* tensor, Unit own, int sums, int x, const float (&scale)[2],
+                                     const float (&dot)[2]) const {
+    const int from = sums + static_cast<int>(float_offset(own.row, 8 * own.unit));
+    float4 d[4];  // of two channels each: both rows of the first, both rows of the second
 #pragma unroll
-    for (unsigned later = 7; later > 0; --later) {
-      if (later > warp) add(tail, part<float>(L::row_sums) + later * L::channels);
+    for (int i = 0; i < 4; ++i) d[i] = *part<float4>((from ^ i % 2 * 16) + i / 2 * 128);
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const uint4 row = *part<uint4>(x + own.place(i));
+      const auto one = [&](const float4& d, std::uint32_t x) {
+        const float2 part = unpack<Half>(x);
+        return pack<E>(scale[i] * ((i == 0 ? d.x : d.y) - dot[i] * part.x),
+                       scale[i] * ((i == 0 ? d.z : d.w) - dot[i] * part.y));
+      };
+      store_unit(tensor, arguments.input.key_heads, key_head, own, i,
+                 {one(d[0], row.x), one(d[1], row.y), one(d[2], row.z), one(d[3], row.w)});
     }
+  }
+  /// dq and dk, once the other block has sent its part of the dots.
+  __device__ void write_keys(Unit own, bool norm) const {
+    float query_dot[2] = {}, key_dot[2] = {};
+    if (norm) {
+      const auto add = [&](int from) {
 #pragma unroll
-    for (int r = 0; r < 8; ++r) columns.dg[r].x += tail.x, columns.dg[r].y += tail.y;
-    const unsigned channel = first_channel + columns.channel, key_dim = arguments.input.key_dim;
-    const int rows = channel < key_dim ? chunk.rows - static_cast<int>(8 * warp) : 0;
-    const unsigned step = arguments.input.gate_heads * key_dim, own = 8 * warp * step + columns.channel;
-    const std::size_t first = static_cast<std::size_t>(chunk.row) * step + head * key_dim + first_channel;
-    if (activations().gate == Gate::log_decay) {
-      float* const to = arguments.dg + first + own;
-#pragma unroll
-      for (int r = 0; r < 8; ++r) {
-        if (r < rows) __stwb(reinterpret_cast<float2*>(to + r * step), columns.dg[r]);
+        for (unsigned i = 0; i < 2; ++i) {
+          const float4 x = part<float4>(from)[own.row + i];
+          query_dot[i] += x.x + x.z, key_dot[i] += x.y + x.w;
+        }
+      };
+      add(L::dots);
+      if constexpr (blocks > 1) {
+        barrier_wait(this->barrier() + 1, 0);
+        add(L::other_dots);
       }
-      return;
     }
-    const E* const from = static_cast<const E*>(arguments.input.raw_gate) + first + own;
-    E* const to = static_cast<E*>(arguments.d_raw_gate) + first + own;
-    std::uint32_t raw[8];
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      raw[r] = r < rows ? *reinterpret_cast<const std::uint32_t*>(from + r * step) : 0u;
-    }
-    const Rate rate = read_rate(activations(), head);
-    float2 bias = {0.0f, 0.0f}, d_bias = {0.0f, 0.0f};
-    if (activations().dt_bias != nullptr && rows > 0)
-      bias = *reinterpret_cast<const float2*>(activations().dt_bias + head * key_dim + channel);
-    float d_rate = 0.0f;
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      if (r >= rows) continue;
-      const float2 x = unpack<E>(raw[r]);
-      const float2 d_raw = {through_gate(x.x + bias.x, columns.dg[r].x, rate, d_rate),
-                            through_gate(x.y + bias.y, columns.dg[r].y, rate, d_rate)};
-      *reinterpret_cast<std::uint32_t*>(to + r * step) = pack<E>(d_raw.x, d_raw.y);
-      d_bias.x += d_raw.x, d_bias.y += d_raw.y;
-    }
-    *reinterpret_cast<float2*>(part<float>(L::bias_sums) + warp * L::channels + columns.channel) = d_bias;
-    d_rate = sum_warp(d_rate);
-    if (threadIdx.x % 32 == 0) part<float>(L::rates)[warp] = d_rate;
-    __syncthreads();
-    write_partials();
-  }
-  __device__ void write_partials() const {
-    if (arguments.rate_partials != nullptr && threadIdx.x == 0) {
-      float sum = 0.0f;
-      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::rates)[w];
-      arguments.rate_partials[image * blocks + first_channel / L::channels] = sum;
-    }
-    const int channel = first_channel + threadIdx.x;
-    if (arguments.bias_partials != nullptr && threadIdx.x < L::channels &&
-        channel < arguments.input.key_dim) {
-      float sum = 0.0f;
-      for (int w = 0; w < L::warps; ++w) sum += part<float>(L::bias_sums)[w * L::channels + threadIdx.x];
-      arguments.bias_partials[image * arguments.input.key_dim + channel] = sum;
-    }
-  }
-  /// Gradient of a pre-activation (with its bias) x; adds to that of A_log. A gate that forgets all has none: what
-  /// roundings leave would meet a slope as large as the gate.
-  __device__ float through_gate(float x, float dg, const Rate& rate, float& d_rate) const {
-    const float bound = activations().gate_lower_bound,
-                natural = natural_decay(activations().gate, x, rate, bound);
-    if (natural < lowest_log_decay) return 0.0f;
-    if (activations().gate == Gate::softplus) {
-      d_rate += pass_on(dg, natural);
-      return pass_on(dg, softplus_slope(x, rate));
-    }
-    const float s = sigmoid_fast(rate.rate * x), slope = s * (1.0f - s);
-    const float d_raw = slope == 0.0f ? 0.0f : dg * bound * rate.rate * slope;
-    d_rate += pass_on(d_raw, x);
-    return d_raw;
+    const float2 *const norms = part<float2>(L::rows) + own.row / 2, query = norms[0], key = norms[32];
+    write_through_norm(arguments.dq, own, L::d_query, L::q, {query.x, query.y}, query_dot);
+    write_through_norm(arguments.dk, own, L::d_key, L::k, {key.x, key.y}, key_dot);
   }
 
   __device__ void run(unsigned warp) const {
@@ -429,39 +347,44 @@ struct Block : Gdn2ChannelsInput<E, padded_k> {
     const bool last = member + 1 == members, norm = last && activations().l2_norm;
     if (norm) share_dots(dots, warp, at);
     __syncthreads();
-    Columns columns = sum_columns(warp);
-    if (blocks > 1 && norm) barrier_wait(this->barrier() + 1, 0);
-    write_rows(last, norm);
+    typename Input::Columns columns = this->sum_columns(warp);
+    const Unit own = own_unit();
+    write_db(own);
     __syncthreads();
-    write_gates(columns, warp);
+    this->write_gates(columns, warp);
+    if (last) write_keys(own, norm);
   }
 };
 
-template <class E, int padded_k>
+/// `heads`: key heads; `group`: gate heads of a key head.
+template <class E, int padded_k, bool common>
 __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
-    gdn2_channels(const Gdn2Channels a, const __grid_constant__ Gdn2PrepareMaps maps) {
-  using B = Block<E, padded_k>;
+    gdn2_channels(const __grid_constant__ Gdn2Channels arguments,
+                  const __grid_constant__ Gdn2PrepareMaps maps, const Divisor heads, const int group) {
+  using B = Block<E, padded_k, common>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::uint32_t item = blockIdx.x / B::blocks, key_heads = a.input.key_heads, place = item / key_heads;
-  const Task task = a.input.chunks.at_place(place, true);
-  const std::int64_t slot = task.slot;
-  const Chunk chunk = task.chunk;
-  if (chunk.rows == 0) return;
+  Gdn2Channels known;
+  if (common) known = know_common<padded_k>(arguments);
+  const Gdn2Channels& a = common ? known : arguments;
+  Task task = a.input.chunks.task(blockIdx.x / B::blocks, heads, true);
+  if (common) task.chunk.rows = chunk_rows;
+  if (task.chunk.rows == 0) return;
   const int first_channel = static_cast<int>(blockIdx.x % B::blocks) * B::L::channels;
-  const int key_head = static_cast<int>(item - place * key_heads);
-  const int members = a.input.gate_heads == a.input.key_heads
-                          ? 1
-                          : static_cast<int>(std::uint32_t(a.input.gate_heads) / key_heads);
+  const int members = common ? 1 : group;
   const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
+  __builtin_assume(warp < B::L::warps);
   for (int member = 0; member < members; ++member) {
-    const int head = key_head * members + member;
-    const std::int64_t image = slot * a.input.gate_heads + head;
-    const B block{
-        {{a.input, maps, memory, chunk, head, key_head, image, first_channel}, a, member, members, slot}};
+    const int head = task.head * members + member;
+    const std::int64_t image = task.slot * a.input.gate_heads + head;
+    const B block{{{{a.input, maps, memory, task.chunk, head, task.head, image, first_channel},
+                    a,
+                    member,
+                    members,
+                    task.slot}}};
     if (member == 0) {
       const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
       if (threadIdx.x == 0) {
-        barrier_init(block.barrier(), 1);
+        barrier_init(block.barrier(), 2);  // tiles, and scores
         if (meets) block.expect_dots();
         fence_async_proxy();
       }
@@ -480,10 +403,13 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_channels(const Gdn2Channels& a, const Gdn2PrepareMaps& maps, cudaStream_t stream) {
-  constexpr int blocks = Block<E, padded_k>::blocks;
+  constexpr int blocks = Block<E, padded_k, true>::blocks;
   const dim3 grid(static_cast<unsigned>(a.input.chunks.slots() * a.input.key_heads * blocks));
-  return launch_clusters(blocks, gdn2_channels<E, padded_k>, grid, Gdn2ChannelsLayout::threads,
-                         Gdn2ChannelsLayout::bytes, Start::beside_previous, stream, a, maps);
+  const auto kernel =
+      is_common<padded_k>(a) ? gdn2_channels<E, padded_k, true> : gdn2_channels<E, padded_k, false>;
+  return launch_clusters(blocks, kernel, grid, Gdn2ChannelsLayout::threads, Gdn2ChannelsLayout::bytes,
+                         Start::beside_previous, stream, a, maps, Divisor(a.input.key_heads),
+                         a.input.gate_heads / a.input.key_heads);
 }
 
 template cudaError_t launch_gdn2_channels<Bf16, 64>(const Gdn2Channels&, const Gdn2PrepareMaps&,

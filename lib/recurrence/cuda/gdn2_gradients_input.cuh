@@ -36,27 +36,54 @@ struct Gdn2ChannelsLayout {
   static constexpr int ends = levels + level_places;
   // From anchor to anchor: to the third strip's from the second's; `third`: to the fourth's.
   static constexpr int second = ends + 4 * channels * 8;
-  // Of every strip the sums over its rows of k m', in the order of sum_columns; of every row and part q dq and k dk.
+  // Of every strip and channel the sum over the rows of k m'; of every row and part q dq and k dk.
   static constexpr int decay_sums = second + channels * 4, dots = decay_sums + 4 * channels * 4;
   static constexpr int other_dots = dots + parts * 64 * 8;  // of the other channels' block, written by it
   // What a row's parts are multiplied with: dQ~; dK~ and dK^; k and q for what its product with itself gives.
   static constexpr int query_factors = other_dots + parts * 64 * 8, key_factors = query_factors + 64 * 4,
                        diagonal = key_factors + 64 * 4;
-  static constexpr int rows = diagonal + 64 * 4;             // reciprocal norms of k and q
-  static constexpr int through_gamma = rows + 64 * 8;        // 2^G_last times its gradient
+  static constexpr int rows = diagonal + 64 * 4;             // reciprocal norms of q, then of k
+  static constexpr int through_gamma = rows + 64 * 8;        // gradient of 2^G_last, then times it
   static constexpr int unit = through_gamma + channels * 4;  // 8 x 8, and zeroes
   static constexpr int barrier = unit + 128 + 16;
-  static constexpr int bytes = barrier + 16;
+  static constexpr int undo = barrier + 16;
+  static constexpr int bytes = undo + 16;
   static_assert(2 * (bytes + 1024) <= 228 * 1024);
 };
 
-/// Byte offset of a float in two tiles of 64 rows: channels 0 to 7 of 16 in the first, the others in the second, eight in
-/// the 32 bytes that a tile of 16-bit elements has for the 16. Free of bank conflicts by columns of two rows each, and by
-/// rows.
+/// Whether whole chunks of normalised rows with one gate head a key head and plain gates are all that there is. The kernel
+/// for them needs fewer instructions and registers.
+template <int padded_k>
+__host__ __device__ inline bool is_common(const Gdn2Channels& a) {
+  const Activations& x = a.input.activations;
+  return a.input.use_maps && a.input.chunks.cu_seqlens == nullptr &&
+         a.input.chunks.tokens % chunk_rows == 0 && a.input.key_dim == padded_k &&
+         a.input.gate_heads == a.input.key_heads && x.l2_norm && x.gate == Gate::log_decay &&
+         x.beta == Beta::plain;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ Gdn2Channels know_common(Gdn2Channels a) {
+  Activations& x = a.input.activations;
+  a.input.use_maps = true, a.input.chunks.cu_seqlens = nullptr;
+  a.input.key_dim = padded_k, a.input.gate_heads = a.input.key_heads;
+  x.l2_norm = true, x.gate = Gate::log_decay, x.beta = Beta::plain;
+  return a;
+}
+
+/// Byte offset of a float in two tiles of 64 rows, for an even row; the next row's float follows. Channels 0 to 7 of 16
+/// lie in the first tile, the others in the second; the four pairs of floats of channels 0 to 3 in the 32 bytes that a tile
+/// of 16-bit elements has for the 16, those of the others in the 32 bytes for the next row. Free of bank conflicts by four
+/// pairs of rows and four channels, by 16 bytes of every eight channels, and by columns (see column_pair).
 __device__ __forceinline__ unsigned float_offset(unsigned row, unsigned channel) {
   const unsigned second = channel / 8 % 2;
-  return second * Gdn2ChannelsLayout::tile + row * 128 + ((channel / 16 ^ row / 2 % 4) << 5) +
-         ((channel % 8 * 4) ^ second << 4);
+  return second * Gdn2ChannelsLayout::tile + (row + channel / 4 % 2) * 128 +
+         ((channel / 16 ^ row / 2 % 4) << 5) + ((channel % 4 * 8) ^ second << 4);
+}
+/// The first of the two channels of a lane that works by columns.
+__device__ __forceinline__ unsigned column_pair() {
+  const unsigned lane = thread_again() % 32;
+  return lane % 4 * 16 + lane / 16 * 8 + lane / 8 % 2 * 4 + lane / 4 % 2 * 2;
 }
 
 template <class E, int padded_k>
@@ -75,31 +102,34 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   }
   __device__ const Activations& activations() const { return arguments.input.activations; }
 
-  /// dP and dL from fragments to blocks, but for those above the diagonal. A warp has a column of two rows of blocks.
-  struct Scores {
-    uint4 x[4];
-  };
-  __device__ Scores read_scores(unsigned warp) const {
-    const char* const from =
-        static_cast<const char*>(arguments.between.scores) + 2 * image * panel_bytes + 16 * threadIdx.x;
-    Scores scores;
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      scores.x[i] = make_uint4(0u, 0u, 0u, 0u);
-      if (warp % 4 <= warp / 4 + i % 2 * 2)
-        scores.x[i] = *reinterpret_cast<const uint4*>(from + i / 2 * panel_bytes + i % 2 * (panel_bytes / 2));
-    }
-    return scores;
+  /// What the kernels before have made, but for fragments.
+  template <class Copy>
+  __device__ void copy_between(Copy copy) const {
+    const Gdn2Between& between = arguments.between;
+    copy(L::rows, arguments.input.norms + image * 128, 512);
+    copy(L::undo, between.undo + image * 4, 16);
+    copy(L::through_gamma, between.d_gamma + image * padded_k + this->first_channel, L::channels * 4);
+    copy(L::scores, static_cast<const char*>(between.scores) + image * (2 * panel_bytes), 2 * score_bytes);
   }
-  __device__ void store_scores(const Scores& scores, unsigned warp) const {
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned row = warp / 4 + i % 2 * 2, column = warp % 4;
-      const uint4& x = scores.x[i];
-      if (column <= row)
-        store_matrices(address(L::scores) + score_block(i / 2, row, column) + score_rows(),
-                       {x.x, x.y, x.z, x.w});
+  __device__ void load_between(unsigned warp) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (this->whole()) {
+      if (warp == 0 && elected()) {
+        dependency_wait();
+        barrier_arrive_expect(this->barrier(), 512 + 16 + L::channels * 4 + 2 * score_bytes);
+        copy_between([&](int to, const void* from, int bytes) {
+          copy_bulk(address(to), from, bytes, this->barrier());
+        });
+      }
+      return;
     }
+#endif
+    dependency_wait();
+    copy_between([&](int to, const void* from, int bytes) {
+      for (int i = 16 * static_cast<int>(threadIdx.x); i < bytes; i += 16 * L::threads)
+        copy16_async(address(to) + i, static_cast<const char*>(from) + i, true);
+    });
+    copies_commit();
   }
   /// What a thread reads of the gates: two channels of the warp's eight rows; pre-activations in the first float.
   struct Gates {
@@ -172,7 +202,8 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       k[i] = *reinterpret_cast<const uint4*>(at + L::k + i * step);
       q[i] = *reinterpret_cast<const uint4*>(at + L::q + i * step);
       b[i] = *reinterpret_cast<const uint4*>(at + L::b + i * step);
-      norms[i] = part<float2>(L::rows)[threadIdx.x / 8 + 32 * i];
+      const float* const row = part<float>(L::rows) + threadIdx.x / 8 + 32 * i;
+      norms[i] = {row[64], row[0]};
     }
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -190,18 +221,19 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       *reinterpret_cast<uint4*>(at + L::erase + i * step) = erase;
     }
   }
-  /// The factors of a row, by its thread, from its reciprocal norms.
-  __device__ void stage_row(float key, float query, float undo) const {
+  /// The factors of a row, by its thread.
+  __device__ void stage_row(float undo) const {
     const unsigned i = threadIdx.x;
+    const float query = part<float>(L::rows)[i], key = part<float>(L::rows)[64 + i];
     const bool unit = activations().l2_norm;
     const Half product =
         *part<Half>(L::scores + score_block(0, i / 16, i / 16) + score_element(i % 16, i % 16));
-    part<float>(L::query_factors)[i] = activations().scale * (unit ? 1.0f : 1.0f / query);
+    part<float>(L::query_factors)[i] = unit ? 1.0f : 1.0f / query;
     part<float>(L::key_factors)[i] = unit ? 1.0f : 1.0f / key;
     part<float>(L::diagonal)[i] = undo * __half2float(product);
   }
-  /// What decays between strips, by a thread of each channel.
-  __device__ void stage_ends(float d_gamma) const {
+  /// What decays between strips, by a thread of each channel; returns 2^G_last.
+  __device__ float stage_ends() const {
     const unsigned channel = threadIdx.x % 64;
     const float* const edges = part<float>(L::edges) + channel / 2 * 4 + channel % 2;
     float first[4], rest[4];
@@ -217,7 +249,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     ends[2 * L::channels] = {before_first * second, rest[3]};
     ends[3 * L::channels] = {before_first * second * third, third};
     part<float>(L::second)[channel] = second;
-    part<float>(L::through_gamma)[channel] = before_first * after_first * d_gamma;
+    return before_first * after_first;
   }
   /// The unit matrix as operand, see transpose.
   __device__ void stage_unit() const {
@@ -229,18 +261,10 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   /// Everything up to the factors. Returns `undo`.
   __device__ float begin(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32;
-    if (member == 0) dependency_wait();
     // All loads before what needs the first of them.
+    load_between(warp);
     const Gates gates = read_gates(warp);
-    const Scores scores = read_scores(warp);
-    const float* const norms = arguments.input.norms + 2 * image * 64 + threadIdx.x % 64;
-    const float query = norms[0], key = norms[64], undo = arguments.between.undo[image];
-    const float d_gamma =
-        arguments.between.d_gamma[image * padded_k + this->first_channel + threadIdx.x % 64];
     if (member == 0) stage_unit();
-    if (threadIdx.x < 64) {
-      part<float2>(L::rows)[threadIdx.x] = {key, query};
-    }
     const RowOctet own{address(0) + 1024 * warp + 4 * lane};
     float2 decay[8];
     take_decays(decay, gates, warp);
@@ -251,7 +275,6 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     // In one half of the strip the products are the factors.
     const bool even = warp % 2 == 0;
     own.store(even ? L::upper : L::levels, products.to);
-    store_scores(scores, warp);
     __syncthreads();  // this, and the barriers are made
     const float4 pair = edges[32 * (warp ^ 1)];
     float2 next = {1.0f, 1.0f};
@@ -266,9 +289,13 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       own.store(L::upper, products.to, first * float2{pair.z, pair.w});
     }
     own.store(L::lower, products.behind, next);
-    if (threadIdx.x < 64) stage_row(key, query, undo);
-    if (threadIdx.x >= L::threads - 64) stage_ends(d_gamma);
+    float gamma = 0.0f;
+    if (warp >= L::warps - 2) gamma = stage_ends();
     this->wait_tiles(member);
+    if (member == 0) dependency_wait();  // for all threads: they read fragments
+    const float undo = *part<float>(L::undo);
+    if (warp < 2) stage_row(undo);
+    if (warp >= L::warps - 2) part<float>(L::through_gamma)[threadIdx.x % 64] *= gamma;
     if (activations().beta == Beta::plain) {
       normalise_rows<true>(Beta::plain);
     } else {

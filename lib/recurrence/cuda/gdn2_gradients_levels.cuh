@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "recurrence/cuda/gdn2_gradients.cuh"
 #include "recurrence/cuda/gdn2_levels.cuh"
 
 /// Gradients of the products of gdn2_levels.cuh, by the same levels. With F the factors of a level, and the entries of
@@ -60,28 +61,19 @@ __device__ __forceinline__ bool belongs() {
   return (i ^ j) / span % (8 / span) == 1 && (upper & span) != 0;
 }
 
-/// dP and dL (which = 0, 1) as blocks of 16 x 16 with j <= i, a 16-byte unit h of row i at unit h ^ (i / 4 % 2): free of
-/// bank conflicts, by rows and by columns.
-constexpr unsigned score_block_bytes = 512, score_bytes = 10 * score_block_bytes;
-__device__ __forceinline__ unsigned score_block(unsigned which, unsigned row, unsigned column) {
-  return which * score_bytes + (row * (row + 1) / 2 + column) * score_block_bytes;
-}
-__device__ __forceinline__ unsigned score_unit(unsigned i, unsigned h) {
-  return i * 32 + ((h ^ i / 4 % 2) << 4);
-}
-/// What a lane adds to a block's address: as rows_first and columns_first of a tile. columns_first by rows and
-/// rows_first transposed give the right operands of rows 0 to 7 in registers 0 and 1, those of rows 8 to 15 in 2 and 3.
+/// What a lane adds to the address of a block of dP or dL (see score_block): as rows_first and columns_first of a tile.
+/// columns_first by rows and rows_first transposed give the right operands of rows 0 to 7 in registers 0 and 1, those of
+/// rows 8 to 15 in 2 and 3.
 __device__ __forceinline__ unsigned score_rows() {
-  const unsigned t = threadIdx.x;
-  return (t & 15) << 5 | ((t ^ t << 2) & 16);
+  return threadIdx.x % 32 << 4;
 }
 __device__ __forceinline__ unsigned score_columns() {
   const unsigned t = threadIdx.x;
-  return (t & 7) << 5 | (t & 16) << 4 | ((t << 1 ^ t << 2) & 16);
+  return (t & 7) << 4 | (t & 8) << 5 | (t & 16) << 3;
 }
 /// Of one element of a block.
 __device__ __forceinline__ unsigned score_element(unsigned i, unsigned j) {
-  return score_unit(i, j / 8) + 2 * (j % 8);
+  return j / 8 * 256 + i / 8 * 128 + i % 8 * 16 + j % 8 * 2;
 }
 
 /// What a thread stages: eight rows, those of its warp, of two channels. `rows`: address of the first of them, in a tile
@@ -160,6 +152,33 @@ __device__ __forceinline__ unsigned unit_row() {
   const unsigned t = threadIdx.x;
   return ((t >> 3 ^ t >> 4) & 1) != 0 ? 128 : (t & 7) << 4;
 }
+/// What a lane makes of its number, in one register: loops over channels would make it again, for want of registers.
+struct LaneNotes {
+  std::uint32_t bits;
+
+  __device__ static LaneNotes make() {
+    LaneNotes notes{(belongs<4, false>() ? 1u : 0u) | (belongs<4, true>() ? 2u : 0u) |
+                    (belongs<2, false>() ? 4u : 0u) | (belongs<2, true>() ? 8u : 0u) | unit_row() |
+                    score_columns() << 14 | score_rows() << 23};
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(notes.bits));  // as in hide
+#endif
+    return notes;
+  }
+  template <unsigned span, bool transposed>
+  __device__ bool on_level() const {
+    return (bits & (span == 4 ? 1u : 4u) << (transposed ? 1 : 0)) != 0;
+  }
+  __device__ unsigned unit() const {
+    return bits & 0xf0u;
+  }
+  __device__ unsigned columns() const {
+    return bits >> 14 & 0x1f0u;
+  }
+  __device__ unsigned rows() const {
+    return bits >> 23;
+  }
+};
 /// A fragment by rows to floats in the layout of LevelSums: times the unit matrix.
 template <class E>
 __device__ __forceinline__ void transpose(float (&x)[8], const uint4& fragment, const Fragment& unit) {
@@ -178,6 +197,12 @@ __device__ __forceinline__ void hide(std::int64_t& x) {
   asm volatile("" : "+l"(x));
 #endif
 }
+/// The thread, asked for again: what is made of it is not kept in registers through loops.
+__device__ __forceinline__ unsigned thread_again() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 /// The rows from 8 n of a fragment in the layout of LevelSums to floats.
 template <class E>
 __device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragment, unsigned n) {
@@ -189,6 +214,7 @@ __device__ __forceinline__ void unpack_rows(float (&x)[4], const Fragment& fragm
 /// `tiles`, of the own strip and the 16 channels at hand; the strip's diagonal block of dP by rows and by columns.
 struct LevelGradients {
   std::uint32_t tiles, rows, columns;
+  LaneNotes notes;
   unsigned strip;
   LevelSums& sums;
 
@@ -232,7 +258,7 @@ struct LevelGradients {
   __device__ void narrower(const Fragment& k, const Fragment& q, const Fragment& b, const Fragment& p,
                            const Fragment& l, const Fragment& p_back, const Fragment& l_back,
                            unsigned factors) const {
-    const bool own = belongs<span, false>(), back = belongs<span, true>();
+    const bool own = notes.on_level<span, false>(), back = notes.on_level<span, true>();
     Fragment f;
     load(f, factors);
 #pragma unroll
