@@ -185,8 +185,9 @@ void expect_kept_by_cuda_alone(deltaport::Runtime& runtime, const Inputs& inputs
   const auto gradients = [&] {
     std::vector<double> values;
     const auto out = backward(saved, d_o);
-    for (const auto& x : {out.dq, out.dk, out.dv})
-      for (const T each : to_vector(runtime.compute(), x))
+    const std::vector<deltaport::Tensor<T>> tensors{out.dq, out.dk, out.dv};
+    for (const auto& x : tensors)
+      for (const T each : deltaport::to_vector(runtime.compute(), x))
         values.push_back(static_cast<deltaport::Accumulate<T>>(each));
     return values;
   };
