@@ -118,10 +118,10 @@ TEST_P(OffloadMatrix, RecomputingGivesTheSavedBits) {
       EXPECT_TRUE(one.outcome == inputs.outcome) << again << " " << scope;
     }
   for (const char* prepared : {"true", "false"}) {
-    const Trained moved = train(config({"--recompute.gdn_core_inputs=none", "--offload.enabled=true",
-                                        "--offload.slots=1", "--offload.min_tensor_elements=1",
-                                        concat("--recompute.gdn_preparation=", prepared)}),
-                                3);
+    const Trained moved =
+        train(config({"--recompute.gdn_core_inputs=none", "--offload.enabled=true", "--offload.slots=1",
+                      "--offload.min_tensor_elements=1", concat("--recompute.gdn_preparation=", prepared)}),
+              3);
     EXPECT_TRUE(one.outcome == moved.outcome) << prepared;
   }
 }
