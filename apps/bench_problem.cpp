@@ -8,12 +8,18 @@
 namespace deltaport::app {
 namespace {
 
+/// The last of `groups` groups of heads of the last sequence. Only that is widened: a whole result may be a gigabyte.
 template <class X>
-Field download(Runtime& runtime, const Tensor<X>& x, int heads) {
+Field download(Runtime& runtime, const Tensor<X>& x, int heads, int groups) {
   const std::vector<X> host = to_vector(runtime.compute(), x);
-  Field field{heads, static_cast<int>(x.size() / (x.extent(0) * x.extent(1) * heads)), {}};
-  field.values.reserve(host.size());
-  for (const X& value : host) field.values.push_back(static_cast<double>(static_cast<Accumulate<X>>(value)));
+  const std::int64_t tokens = x.extent(1), row = x.size() / (x.extent(0) * tokens), kept = row / groups;
+  Field field{heads / groups, static_cast<int>(row / heads), {}};
+  field.values.reserve(static_cast<std::size_t>(tokens * kept));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const X* const end = host.data() + host.size() - (tokens - 1 - t) * row;
+    for (const X* value = end - kept; value != end; ++value)
+      field.values.push_back(static_cast<double>(static_cast<Accumulate<X>>(*value)));
+  }
   return field;
 }
 
@@ -37,10 +43,10 @@ void poison_shared(Runtime& runtime, Gradients& gradients) {
 
 template <class Gradients>
 void download_shared(Runtime& runtime, const CallShape& shape, const Gradients& gradients, Fields& out) {
-  out["dq"] = download(runtime, gradients.dq, shape.key_heads);
-  out["dk"] = download(runtime, gradients.dk, shape.key_heads);
-  out["dv"] = download(runtime, gradients.dv, shape.value_heads);
-  out["dg"] = download(runtime, gradients.dg, shape.value_heads);
+  out["dq"] = download(runtime, gradients.dq, shape.key_heads, shape.key_heads);
+  out["dk"] = download(runtime, gradients.dk, shape.key_heads, shape.key_heads);
+  out["dv"] = download(runtime, gradients.dv, shape.value_heads, shape.key_heads);
+  out["dg"] = download(runtime, gradients.dg, shape.value_heads, shape.key_heads);
 }
 
 void normalise(Field& field) {
@@ -197,19 +203,19 @@ recurrence::Implementation Bench<T>::implementation() const {
 
 template <class T>
 Fields Bench<T>::outputs() const {
-  return {
-      {"o", download(runtime_, kind_ == Kind::gdn ? gdn_forward_.o : gdn2_forward_.o, shape_.value_heads)}};
+  return {{"o", download(runtime_, kind_ == Kind::gdn ? gdn_forward_.o : gdn2_forward_.o, shape_.value_heads,
+                         shape_.key_heads)}};
 }
 template <class T>
 Fields Bench<T>::gradients() const {
   Fields out;
   if (kind_ == Kind::gdn) {
     download_shared(runtime_, shape_, gdn_gradients_, out);
-    out["dbeta"] = download(runtime_, gdn_gradients_.dbeta, shape_.value_heads);
+    out["dbeta"] = download(runtime_, gdn_gradients_.dbeta, shape_.value_heads, shape_.key_heads);
   } else {
     download_shared(runtime_, shape_, gdn2_gradients_, out);
-    out["db"] = download(runtime_, gdn2_gradients_.db, shape_.value_heads);
-    out["dw"] = download(runtime_, gdn2_gradients_.dw, shape_.value_heads);
+    out["db"] = download(runtime_, gdn2_gradients_.db, shape_.value_heads, shape_.key_heads);
+    out["dw"] = download(runtime_, gdn2_gradients_.dw, shape_.value_heads, shape_.key_heads);
   }
   return out;
 }

@@ -53,8 +53,10 @@ class Bench {
   void poison_forward();
   void poison_backward();
   recurrence::Implementation implementation() const;  ///< that did the last forward
-  Fields outputs() const;                             ///< o
-  Fields gradients() const;                           ///< dq dk dv dg and dbeta, or db and dw
+  /// The last key head's group of the last sequence, as last_group() has it, of o, and of dq dk dv dg and dbeta, or db
+  /// and dw.
+  Fields outputs() const;
+  Fields gradients() const;
 
  private:
   template <class X>
