@@ -381,20 +381,20 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
                     member,
                     members,
                     task.slot}}};
+    const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
     if (member == 0) {
-      const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
       if (threadIdx.x == 0) {
         barrier_init(block.barrier(), 2);  // tiles, and scores
         if (meets) block.expect_dots();
-        fence_async_proxy();
+        barriers_publish();
       }
       __syncwarp();
-      if (meets) cluster_announce();  // waited for in share_dots
     } else {
       fence_async_proxy();  // the tiles' places are read, and filled again
       __syncthreads();
     }
     block.load_tiles();
+    if (member == 0 && meets) cluster_announce();  // waited for in share_dots
     block.run(warp);
   }
 }

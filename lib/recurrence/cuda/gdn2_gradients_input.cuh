@@ -111,26 +111,6 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     copy(L::through_gamma, between.d_gamma + image * padded_k + this->first_channel, L::channels * 4);
     copy(L::scores, static_cast<const char*>(between.scores) + image * (2 * panel_bytes), 2 * score_bytes);
   }
-  __device__ void load_between(unsigned warp) const {
-#if defined(DELTAPORT_BULK_COPY)
-    if (this->whole()) {
-      if (warp == 0 && elected()) {
-        dependency_wait();
-        barrier_arrive_expect(this->barrier(), 512 + 16 + L::channels * 4 + 2 * score_bytes);
-        copy_between([&](int to, const void* from, int bytes) {
-          copy_bulk(address(to), from, bytes, this->barrier());
-        });
-      }
-      return;
-    }
-#endif
-    dependency_wait();
-    copy_between([&](int to, const void* from, int bytes) {
-      for (int i = 16 * static_cast<int>(threadIdx.x); i < bytes; i += 16 * L::threads)
-        copy16_async(address(to) + i, static_cast<const char*>(from) + i, true);
-    });
-    copies_commit();
-  }
   /// What a thread reads of the gates: two channels of the warp's eight rows; pre-activations in the first float.
   struct Gates {
     float2 x[8];
@@ -163,6 +143,33 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
         if (i < rows) gates.x[i].x = *reinterpret_cast<const float*>(from);
       }
     }
+    return gates;
+  }
+  /// Loads the gates, and starts to load what the kernels before have made.
+  __device__ Gates load(unsigned warp) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (this->whole()) {
+      // All warps wait for the one that starts copies: its gates come first. A path of its own, or the compiler would let
+      // it wait for gates before it starts them.
+      if (warp != 0) return read_gates(warp);
+      const Gates gates = read_gates(0);
+      if (elected()) {
+        dependency_wait();
+        barrier_arrive_expect(this->barrier(), 512 + 16 + L::channels * 4 + 2 * score_bytes);
+        copy_between([&](int to, const void* from, int bytes) {
+          copy_bulk(address(to), from, bytes, this->barrier());
+        });
+      }
+      return gates;
+    }
+#endif
+    const Gates gates = read_gates(warp);
+    dependency_wait();
+    copy_between([&](int to, const void* from, int bytes) {
+      for (int i = 16 * static_cast<int>(threadIdx.x); i < bytes; i += 16 * L::threads)
+        copy16_async(address(to) + i, static_cast<const char*>(from) + i, true);
+    });
+    copies_commit();
     return gates;
   }
   /// To decays; 1 where there is no token or channel.
@@ -262,8 +269,7 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
   __device__ float begin(unsigned warp) const {
     const unsigned lane = threadIdx.x % 32;
     // All loads before what needs the first of them.
-    load_between(warp);
-    const Gates gates = read_gates(warp);
+    const Gates gates = load(warp);
     if (member == 0) stage_unit();
     const RowOctet own{address(0) + 1024 * warp + 4 * lane};
     float2 decay[8];
