@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (elected()) {
       block.prepare_barriers();
 #if defined(DELTAPORT_BULK_COPY)
-      fence_async_proxy();
+      barriers_publish();
       block.start_all(block.whole());
 #endif
     }

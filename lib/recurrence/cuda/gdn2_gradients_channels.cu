@@ -240,6 +240,10 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       right = make_float4(m[0], m[1], m[2], m[3]);
     }
   }
+  /// Whether the block gets a part of the dots from another.
+  __device__ bool meets() const {
+    return blocks > 1 && activations().l2_norm;
+  }
   /// By one thread.
   __device__ void expect_dots() const {
     barrier_init(this->barrier() + 1, 1);
@@ -262,7 +266,6 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
     const int offset = static_cast<int>(16 * row + 8 * (warp % L::parts) + 4 * (lane / 16));
     *part<float>(L::dots + offset) = sum;
     if constexpr (blocks > 1) {
-      cluster_wait();  // the other block has begun
       cluster_send(address(L::other_dots + offset), sum, this->barrier() + 1, cluster_rank() ^ 1);
     }
   }
@@ -336,8 +339,14 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
   }
 
   __device__ void run(unsigned warp) const {
-    const float undo = this->begin(warp);
-    Place at = place(warp);
+    Place at;
+    const typename Input::Gates gates = this->load(warp, [&](unsigned warp) { at = place(warp); });
+    const float gamma = this->stage_gates(gates, warp);
+    if (member == 0) {
+      if (meets()) cluster_wait();  // the other block has begun; here nobody has to wait for it any more
+      dependency_wait();            // for all threads: they read fragments
+    }
+    const float undo = this->stage_tiles(gamma, warp);
     Dots dots = {};
 #pragma unroll 1  // the code stays in the instruction cache
     for (unsigned g = 0; g < gradient_groups; ++g) {
@@ -382,19 +391,18 @@ __global__ void __launch_bounds__(Gdn2ChannelsLayout::threads, 2)
                     members,
                     task.slot}}};
     if (member == 0) {
-      const bool meets = B::blocks > 1 && a.input.activations.l2_norm;
       if (threadIdx.x == 0) {
         barrier_init(block.barrier(), 2);  // tiles, and scores
-        if (meets) block.expect_dots();
-        fence_async_proxy();
+        if (block.meets()) block.expect_dots();
+        barriers_publish();
       }
       __syncwarp();
-      if (meets) cluster_announce();  // waited for in share_dots
     } else {
       fence_async_proxy();  // the tiles' places are read, and filled again
       __syncthreads();
     }
     block.load_tiles();
+    if (member == 0 && block.meets()) cluster_announce();  // waited for in run
     block.run(warp);
   }
 }

@@ -111,26 +111,6 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     copy(L::through_gamma, between.d_gamma + image * padded_k + this->first_channel, L::channels * 4);
     copy(L::scores, static_cast<const char*>(between.scores) + image * (2 * panel_bytes), 2 * score_bytes);
   }
-  __device__ void load_between(unsigned warp) const {
-#if defined(DELTAPORT_BULK_COPY)
-    if (this->whole()) {
-      if (warp == 0 && elected()) {
-        dependency_wait();
-        barrier_arrive_expect(this->barrier(), 512 + 16 + L::channels * 4 + 2 * score_bytes);
-        copy_between([&](int to, const void* from, int bytes) {
-          copy_bulk(address(to), from, bytes, this->barrier());
-        });
-      }
-      return;
-    }
-#endif
-    dependency_wait();
-    copy_between([&](int to, const void* from, int bytes) {
-      for (int i = 16 * static_cast<int>(threadIdx.x); i < bytes; i += 16 * L::threads)
-        copy16_async(address(to) + i, static_cast<const char*>(from) + i, true);
-    });
-    copies_commit();
-  }
   /// What a thread reads of the gates: two channels of the warp's eight rows; pre-activations in the first float.
   struct Gates {
     float2 x[8];
@@ -163,6 +143,40 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
         if (i < rows) gates.x[i].x = *reinterpret_cast<const float*>(from);
       }
     }
+    return gates;
+  }
+  /// Loads the gates, and starts to load what the kernels before have made. Calls meanwhile(warp) then.
+  template <class Work>
+  __device__ Gates load(unsigned warp, Work meanwhile) const {
+#if defined(DELTAPORT_BULK_COPY)
+    if (this->whole()) {
+      // All warps wait for the one that starts copies: its gates come first. A path of its own, or the compiler would let
+      // it wait for gates before it starts them.
+      if (warp != 0) {
+        const Gates gates = read_gates(warp);
+        meanwhile(warp);
+        return gates;
+      }
+      const Gates gates = read_gates(0);
+      if (elected()) {
+        dependency_wait();
+        barrier_arrive_expect(this->barrier(), 512 + 16 + L::channels * 4 + 2 * score_bytes);
+        copy_between([&](int to, const void* from, int bytes) {
+          copy_bulk(address(to), from, bytes, this->barrier());
+        });
+      }
+      meanwhile(0);
+      return gates;
+    }
+#endif
+    const Gates gates = read_gates(warp);
+    dependency_wait();
+    copy_between([&](int to, const void* from, int bytes) {
+      for (int i = 16 * static_cast<int>(threadIdx.x); i < bytes; i += 16 * L::threads)
+        copy16_async(address(to) + i, static_cast<const char*>(from) + i, true);
+    });
+    copies_commit();
+    meanwhile(warp);
     return gates;
   }
   /// To decays; 1 where there is no token or channel.
@@ -221,16 +235,20 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       *reinterpret_cast<uint4*>(at + L::erase + i * step) = erase;
     }
   }
+  /// Of the thread's row: what its product with itself gives.
+  __device__ float read_diagonal(float undo) const {
+    const unsigned i = threadIdx.x;
+    return undo * __half2float(*part<Half>(L::scores + score_block(0, i / 16, i / 16) +
+                                           score_element(i % 16, i % 16)));
+  }
   /// The factors of a row, by its thread.
-  __device__ void stage_row(float undo) const {
+  __device__ void stage_row(float diagonal) const {
     const unsigned i = threadIdx.x;
     const float query = part<float>(L::rows)[i], key = part<float>(L::rows)[64 + i];
     const bool unit = activations().l2_norm;
-    const Half product =
-        *part<Half>(L::scores + score_block(0, i / 16, i / 16) + score_element(i % 16, i % 16));
     part<float>(L::query_factors)[i] = unit ? 1.0f : 1.0f / query;
     part<float>(L::key_factors)[i] = unit ? 1.0f : 1.0f / key;
-    part<float>(L::diagonal)[i] = undo * __half2float(product);
+    part<float>(L::diagonal)[i] = diagonal;
   }
   /// What decays between strips, by a thread of each channel; returns 2^G_last.
   __device__ float stage_ends() const {
@@ -258,12 +276,9 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
     const std::uint32_t one = __is_same(E, Bf16) ? 0x3f80u : 0x3c00u;
     part<std::uint32_t>(L::unit)[i] = i % 4 != i / 8 || i >= 32 ? 0u : i / 4 % 2 == 0 ? one : one << 16;
   }
-  /// Everything up to the factors. Returns `undo`.
-  __device__ float begin(unsigned warp) const {
+  /// What is made of the gates alone. Returns 2^G_last of its channel in the threads that stage_ends is for.
+  __device__ float stage_gates(const Gates& gates, unsigned warp) const {
     const unsigned lane = threadIdx.x % 32;
-    // All loads before what needs the first of them.
-    load_between(warp);
-    const Gates gates = read_gates(warp);
     if (member == 0) stage_unit();
     const RowOctet own{address(0) + 1024 * warp + 4 * lane};
     float2 decay[8];
@@ -289,18 +304,25 @@ struct Gdn2ChannelsInput : Gdn2Input<E, padded_k, Gdn2ChannelsLayout> {
       own.store(L::upper, products.to, first * float2{pair.z, pair.w});
     }
     own.store(L::lower, products.behind, next);
-    float gamma = 0.0f;
-    if (warp >= L::warps - 2) gamma = stage_ends();
+    return warp >= L::warps - 2 ? stage_ends() : 0.0f;
+  }
+  /// What needs the tiles too. Returns `undo`.
+  __device__ float stage_tiles(float gamma, unsigned warp) const {
     this->wait_tiles(member);
-    if (member == 0) dependency_wait();  // for all threads: they read fragments
     const float undo = *part<float>(L::undo);
-    if (warp < 2) stage_row(undo);
-    if (warp >= L::warps - 2) part<float>(L::through_gamma)[threadIdx.x % 64] *= gamma;
+    // Read first and stored last: nobody waits for these.
+    const bool has_rows = warp < 2, has_gamma = warp >= L::warps - 2;
+    float* const through = part<float>(L::through_gamma) + threadIdx.x % 64;
+    float staged = 0.0f;
+    if (has_rows) staged = read_diagonal(undo);
+    if (has_gamma) staged = gamma * *through;
     if (activations().beta == Beta::plain) {
       normalise_rows<true>(Beta::plain);
     } else {
       normalise_rows<false>(activations().beta);
     }
+    if (has_rows) stage_row(staged);
+    if (has_gamma) *through = staged;
     __syncthreads();
     return undo;
   }

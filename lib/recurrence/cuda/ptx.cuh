@@ -139,6 +139,13 @@ __device__ __forceinline__ void fence_async_proxy() {
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
+/// Behind the init of barriers, by the thread that made them: bulk copies and other blocks of the cluster may use them.
+/// Orders nothing else, and so does not wait for memory as fence_async_proxy does.
+__device__ __forceinline__ void barriers_publish() {
+#if defined(DELTAPORT_BULK_COPY)
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
                : "memory");
@@ -191,13 +198,10 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
-/// Lets the other blocks of the cluster know that this one has begun and its barriers are made.
+/// Lets the other blocks of the cluster know that this one has begun, and its barriers are made (see barriers_publish).
 __device__ __forceinline__ void cluster_announce() {
 #if defined(DELTAPORT_BULK_COPY)
-  asm volatile(
-      "fence.mbarrier_init.release.cluster;\n"
-      "barrier.cluster.arrive.relaxed.aligned;" ::
-          : "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 /// To the place in block `rank` that lies where `own` does here; completes on that block's barrier. No fence is needed.
