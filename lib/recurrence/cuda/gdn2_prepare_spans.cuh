@@ -64,6 +64,8 @@ struct Gdn2Spans {
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
 #pragma unroll
     for (int i = 0; i < keys_in_tile; ++i) x.k[i] = *part<uint2>(L::k + own.at(i));
+#pragma unroll
+    for (int i = 0; i < queries_in_tile; ++i) x.q[i] = *part<uint2>(L::q + own.at(i));
     __syncwarp();  // the rows are read
 #pragma unroll
     for (int n = 0; n < 4; ++n) {

@@ -12,8 +12,8 @@
 namespace deltaport::recurrence::cuda {
 
 constexpr int octet_rows = 8, octets = chunk_rows / octet_rows;
-/// Rows of k of length 1 that wait in their tile: registers are scarce.
-constexpr int keys_in_tile = 4;
+/// Rows of k and q of length 1 that wait in their tiles: registers are scarce.
+constexpr int keys_in_tile = 3, queries_in_tile = 2;
 
 template <class E>
 __device__ __forceinline__ float4 unpack(uint2 x) {
