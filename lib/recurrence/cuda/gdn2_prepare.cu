@@ -316,10 +316,7 @@ struct Block : Gdn2PrepareEnd<E, padded_k> {
       start_x();
       finish_x();
     }
-    if (decides(a.segments, a.chunks, slot)) {
-      __syncthreads();
-      this->note_forgetting(warp);
-    }
+    if (decides(a.segments, a.chunks, slot)) this->note_forgetting(warp);
   }
 };
 

@@ -112,37 +112,54 @@ struct Gdn2PrepareEnd : Gdn2Input<E, padded_k> {
     }
     if (a.inverse != nullptr) store_lower_left(part<float>(L::triangle), warp, second, third);  // read below
   }
+  /// Halves of the lanes take halves of 2 `count` sums, until a lane has one, that of `row`.
+  template <unsigned count, unsigned step>
+  __device__ static void share_sums(float (&sums)[2 * octet_rows], unsigned& row) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (unsigned n = 0; n < count; ++n) {
+      const float other = __shfl_xor_sync(0xffffffffu, upper ? sums[n] : sums[n + count], step);
+      sums[n] = (upper ? sums[n + count] : sums[n]) + other;
+    }
+    row += upper ? count : 0;
+    if constexpr (count > 1) share_sums<count / 2, step / 2>(sums, row);
+  }
+
   /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
   /// carries the decay behind it, the same row of K~ that before it.
   __device__ void note_forgetting(int warp) const {
     const Own own = Own::own(warp, threadIdx.x % 32);
-    float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
-    const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
-#pragma unroll 1
-    for (int i = 0; i < octet_rows; ++i) {
-      const float4 left = unpack<E>(*part<const uint2>(L::joint + own.at(i))),
-                   right = unpack<E>(*reinterpret_cast<const uint2*>(erased + own.at(i)));
-      float2 sums = {left.x * left.x + left.y * left.y + left.z * left.z + left.w * left.w,
-                     right.x * right.x + right.y * right.y + right.z * right.z + right.w * right.w};
+    // What this thread has written to device memory comes back while the others finish X.
+    const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;
+    uint2 k[octet_rows];
 #pragma unroll
-      for (int step = Own::threads / 2; step > 0; step /= 2) {
-        sums.x += __shfl_xor_sync(0xffffffffu, sums.x, step);
-        sums.y += __shfl_xor_sync(0xffffffffu, sums.y, step);
-      }
-      if (own.channel == 0)
-        x[octet_rows * own.octet + i] = sums.x, erase[octet_rows * own.octet + i] = sums.y;
+    for (int i = 0; i < octet_rows; ++i) k[i] = *reinterpret_cast<const uint2*>(erased + own.at(i));
+    float gamma = 0.0f;
+    if (own.octet == 0) {
+      const float4 all = *reinterpret_cast<const float4*>(a.gamma + image * padded_k + own.channel);
+      gamma = fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
     }
+    __syncthreads();
+    float sums[2 * octet_rows];  // of X, then of K~
+    const auto square = [](float4 x) { return x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w; };
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      sums[i] = square(unpack<E>(*part<uint2>(L::joint + own.at(i))));
+      sums[octet_rows + i] = square(unpack<E>(k[i]));
+    }
+    unsigned row = 0;
+    share_sums<octet_rows, Own::threads / 2>(sums, row);
+    if (Own::threads > 16) sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], 1);
+    float* const norms = part<float>(L::diagonal);  // 64 of X, 64 of K~
+    norms[row / octet_rows * 64 + octet_rows * own.octet + row % octet_rows] = sums[0];
     __syncthreads();
     if (warp > 0) return;
     const int lane = threadIdx.x % 32;
     constexpr float tiny = 0x1p-120f;  // squares may have underflowed
-    float sum = 0.0f, gamma = 0.0f;
-    for (int i = lane; i < 64; i += 32) sum += sqrtf(x[i] + tiny) * sqrtf(erase[i] + tiny);
-    for (int channel = lane; channel < padded_k; channel += 32) {
-      float product = 1.0f;
-      for (int s = 0; s < 2 * octets; ++s) product *= part<float>(L::edges)[s * padded_k + channel];
-      gamma = fmaxf(gamma, product);
-    }
+    const auto root = [](float x) { return x * rsqrtf(x); };
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = lane; i < 64; i += 32) sum += root(norms[i] + tiny) * root(norms[64 + i] + tiny);
     sum = sum_warp(sum);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) gamma = fmaxf(gamma, __shfl_xor_sync(0xffffffffu, gamma, step));
