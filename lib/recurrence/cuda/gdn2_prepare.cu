@@ -105,13 +105,7 @@ struct Block : Gdn2PrepareEnd<E, padded_k> {
       } else {
         x.k[i] = k;
       }
-      const uint2 q = pack<Half>(query);
-      if (i < queries_in_tile) {
-        put(L::q, at, q);
-      } else {
-        x.q[i] = q;
-      }
-      x.b[i] = pack<Half>(both);
+      x.q[i] = pack<Half>(query), x.b[i] = pack<Half>(both);
       if (i > 0) erase = erase * decay[i];
       float4 erased = both * erase, asked = query * (erase * a.activations.scale);
       if (!unit) erased = erased * row.scale.z, asked = asked * row.scale.w;
@@ -190,15 +184,14 @@ struct Block : Gdn2PrepareEnd<E, padded_k> {
     } else {
       take_rows<false, true>(x, own_rows, decay, f.before);
     }
-    OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};
-    spans.multiply_small(decays, x, decay, warp);
-    spans.multiply_pairs(x, decays, kept[0], warp);
+    spans.multiply_small(x, decay, warp);
+    spans.multiply_pairs(x, kept[0], warp);
     __syncthreads();  // the operands' places are free
     if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
     const Own again = Own::own(warp, threadIdx.x - 32 * warp);
-    spans.stage_joins(again, x, decays, kept[2 * threads], kept[threads]);
-    spans.restore(again, x, decays, kept[3 * threads]);
+    spans.stage_joins(again, x, kept[2 * threads], kept[threads]);
+    spans.restore(again, x, kept[3 * threads]);
     fence_async_proxy();
     __syncthreads();
     if (warp >= 4 * (groups - 1)) spans.multiply_joins(warp);
