@@ -2,7 +2,7 @@
 #include "recurrence/cuda/gdn2_prepare.cuh"
 
 #include "recurrence/cuda/fragments.cuh"
-#include "recurrence/cuda/gdn2_input.cuh"
+#include "recurrence/cuda/gdn2_prepare_end.cuh"
 #include "recurrence/cuda/gdn2_prepare_spans.cuh"
 #include "recurrence/cuda/launch.hpp"
 
@@ -11,8 +11,8 @@ namespace {
 
 /// One block's part: a chunk and a gate head.
 template <class E, int padded_k>
-struct Block : Gdn2Input<E, padded_k> {
-  using Input = Gdn2Input<E, padded_k>;
+struct Block : Gdn2PrepareEnd<E, padded_k> {
+  using Input = Gdn2PrepareEnd<E, padded_k>;
   using L = Gdn2Layout<padded_k>;
   using Own = Octet<padded_k>;
   using Products = OctetProducts<padded_k>;
@@ -184,15 +184,14 @@ struct Block : Gdn2Input<E, padded_k> {
     } else {
       take_rows<false, true>(x, own_rows, decay, f.before);
     }
-    OctetDecays decays;
     const Gdn2Spans<padded_k> spans{memory};
-    spans.multiply_small(decays, x, decay, warp);
-    spans.multiply_pairs(x, decays, kept[0], warp);
+    spans.multiply_small(x, decay, warp);
+    spans.multiply_pairs(x, kept[0], warp);
     __syncthreads();  // the operands' places are free
     if (groups == 1 && threadIdx.x < 64) put_diagonal(threadIdx.x);
     const Own again = Own::own(warp, threadIdx.x - 32 * warp);
-    spans.stage_joins(again, x, decays, kept[2 * threads], kept[threads]);
-    spans.restore(again, x, decays, kept[3 * threads]);
+    spans.stage_joins(again, x, kept[2 * threads], kept[threads]);
+    spans.restore(again, x, kept[3 * threads]);
     fence_async_proxy();
     __syncthreads();
     if (warp >= 4 * (groups - 1)) spans.multiply_joins(warp);
@@ -238,100 +237,6 @@ struct Block : Gdn2Input<E, padded_k> {
     }
   }
 
-  /// Eight numbers rounded to T, and what that left.
-  template <class T>
-  __device__ static void split(uint4& high, uint4& low, const float (&x)[8], float factor) {
-    std::uint32_t *const top = &high.x, *const rest = &low.x;
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const float first = factor * x[2 * n], second = factor * x[2 * n + 1];
-      top[n] = pack<T>(first, second);
-      const float2 rounded = unpack<T>(top[n]);
-      rest[n] = pack<T>(first - rounded.x, second - rounded.y);
-    }
-  }
-  /// A thread's part of A = (I + L)^-1: a warp has the rows of one block of 16, a lane a row and eight columns of every
-  /// second block.
-  struct InversePart {
-    static constexpr unsigned groups = threads / 128;
-    float x[4 / groups][8];
-    std::uint32_t at[4 / groups];  ///< byte offset in a tile
-  };
-  __device__ void read_inverse(InversePart& part_of, unsigned warp) const {
-    constexpr unsigned groups = InversePart::groups;
-    const unsigned lane = threadIdx.x % 32, row_block = warp / groups, i = 16 * row_block + lane % 16,
-                   side = lane / 16;
-#pragma unroll
-    for (unsigned n = 0; n < 4 / groups; ++n) {
-      const unsigned column_block = n * groups + warp % groups;
-      part_of.at[n] = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
-      if (column_block <= row_block) {
-        read_units(part_of.x[n], row_block, column_block);
-      } else {
-#pragma unroll
-        for (float& x : part_of.x[n]) x = 0.0f;
-      }
-    }
-  }
-  /// Eight numbers of a row of a block of A, which lies as invert_from_blocks leaves it.
-  __device__ void read_units(float (&x)[8], unsigned row_block, unsigned column_block) const {
-    const unsigned lane = threadIdx.x % 32;
-    const float* const from = part<float>(L::triangle) + (16 * column_block + lane % 16) * triangle_pitch +
-                              16 * row_block + 8 * (lane / 16);
-    const float4 left = *reinterpret_cast<const float4*>(from),
-                 right = *reinterpret_cast<const float4*>(from + 4);
-    x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
-    x[4] = right.x, x[5] = right.y, x[6] = right.z, x[7] = right.w;
-  }
-  /// A rounded to E, and what that left.
-  __device__ static void put_inverse(char* high_to, char* low_to, const InversePart& inverse) {
-#pragma unroll
-    for (unsigned n = 0; n < 4 / InversePart::groups; ++n) {
-      uint4 high, low;
-      split<E>(high, low, inverse.x[n], 1.0f);
-      *reinterpret_cast<uint4*>(high_to + inverse.at[n]) = high;
-      *reinterpret_cast<uint4*>(low_to + inverse.at[n]) = low;
-    }
-  }
-  /// 16 rows of A's diagonal blocks of 32, and what is above them, to the tiles of A.
-  __device__ void put_joined(unsigned row_block) const {
-    const unsigned lane = threadIdx.x % 32, i = 16 * row_block + lane % 16, side = lane / 16,
-                   first = row_block / 2 * 2;
-    const float factor = part<float>(L::key_back)[i];
-    const auto put = [&](unsigned column_block, uint4 high, uint4 low) {
-      const unsigned at = i * 128 + ((2 * column_block + side ^ i % 8) << 4);
-      *part<uint4>(L::high + at) = high, *part<uint4>(L::low + at) = low;
-    };
-#pragma unroll
-    for (unsigned n = 0; n < 2; ++n) {
-      uint4 high = {}, low = {};
-      if (first + n <= row_block) {
-        float x[8];
-        read_units(x, row_block, first + n);
-        split<Half>(high, low, x, factor);
-      }
-      put(first + n, high, low);
-      if (row_block < 2) put(2 + n, {}, {});
-    }
-  }
-  /// The rest.
-  __device__ void put_lower_left(unsigned warp) const {
-    float second[4], third[4];
-    make_lower_left(second, third, part<float>(L::triangle), warp);
-    const unsigned lane = threadIdx.x % 32;
-#pragma unroll
-    for (unsigned n = 0; n < 4; ++n) {
-      const unsigned i = 32 + 8 * n + lane / 4, at = i * 128 + ((warp ^ i % 8) << 4) + 4 * (lane % 4);
-      const float factor = -part<float>(L::key_back)[i];
-      const float* const pair = (n < 2 ? second : third) + n % 2 * 2;
-      const float left = factor * pair[0], right = factor * pair[1];
-      const std::uint32_t high = pack<Half>(left, right);
-      const float2 rounded = unpack<Half>(high);
-      *part<std::uint32_t>(L::high + at) = high;
-      *part<std::uint32_t>(L::low + at) = pack<Half>(left - rounded.x, right - rounded.y);
-    }
-    if (a.inverse != nullptr) store_lower_left(part<float>(L::triangle), warp, second, third);  // read below
-  }
   /// A warp's 16 rows of a panel to the same place of an image in device memory.
   __device__ void store_own_rows(void* image_panel, int panel, int row_block) const {
     __syncwarp();
@@ -341,44 +246,6 @@ struct Block : Gdn2Input<E, padded_k> {
       const int at = first + n * 512;
       *reinterpret_cast<uint4*>(static_cast<char*>(image_panel) + at) = load_shared16(address(panel + at));
     }
-  }
-
-  /// What the chunk leaves of the state, from X and K~ as the scan will read them. Their rows' norms multiply: a row of X
-  /// carries the decay behind it, the same row of K~ that before it.
-  __device__ void note_forgetting(int warp) const {
-    const Own own = Own::own(warp, threadIdx.x % 32);
-    float *const x = part<float>(L::diagonal), *const erase = part<float>(L::key_back);
-    const char* const erased = static_cast<const char*>(a.erase) + image * L::tile;  // of this thread
-#pragma unroll 1
-    for (int i = 0; i < octet_rows; ++i) {
-      const float4 left = unpack<E>(take(L::joint, own.at(i))),
-                   right = unpack<E>(*reinterpret_cast<const uint2*>(erased + own.at(i)));
-      float2 sums = {left.x * left.x + left.y * left.y + left.z * left.z + left.w * left.w,
-                     right.x * right.x + right.y * right.y + right.z * right.z + right.w * right.w};
-#pragma unroll
-      for (int step = Own::threads / 2; step > 0; step /= 2) {
-        sums.x += __shfl_xor_sync(0xffffffffu, sums.x, step);
-        sums.y += __shfl_xor_sync(0xffffffffu, sums.y, step);
-      }
-      if (own.channel == 0)
-        x[octet_rows * own.octet + i] = sums.x, erase[octet_rows * own.octet + i] = sums.y;
-    }
-    __syncthreads();
-    if (warp > 0) return;
-    const int lane = threadIdx.x % 32;
-    constexpr float tiny = 0x1p-120f;  // squares may have underflowed
-    float sum = 0.0f, gamma = 0.0f;
-    for (int i = lane; i < 64; i += 32) sum += sqrtf(x[i] + tiny) * sqrtf(erase[i] + tiny);
-    for (int channel = lane; channel < padded_k; channel += 32) {
-      float product = 1.0f;
-      for (int s = 0; s < 2 * octets; ++s) product *= part<float>(L::edges)[s * padded_k + channel];
-      gamma = fmaxf(gamma, product);
-    }
-    sum = sum_warp(sum);
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) gamma = fmaxf(gamma, __shfl_xor_sync(0xffffffffu, gamma, step));
-    constexpr float roundings = 1.02f;  // of the state to an operand, and of these sums
-    if (lane == 0) a.forgetting[image] = log2f(roundings * (sum + gamma));
   }
 
   /// A, X and R, once L and P are in shared memory.
@@ -393,8 +260,8 @@ struct Block : Gdn2Input<E, padded_k> {
     if (groups > 1 && threadIdx.x >= 128 && threadIdx.x < 128 + 64) put_diagonal(threadIdx.x - 128);
     __syncthreads();
     // Both parts of A as halves: the last four warps round what is there, the first four what they make.
-    if (warp >= 4 * (groups - 1)) put_joined(warp % 4);
-    if (warp < 4) put_lower_left(warp);
+    if (warp >= 4 * (groups - 1)) this->put_joined(warp % 4);
+    if (warp < 4) this->put_lower_left(warp);
     fence_async_proxy();
     __syncthreads();
     const int group = warp / 4, row = warp % 4;  // 128 threads make 64 columns of X, the last ones R too
@@ -408,9 +275,9 @@ struct Block : Gdn2Input<E, padded_k> {
     const auto finish_x = [&] {
       if (a.inverse != nullptr) {  // for the backward pass, without the rows' lengths
         char* const to = static_cast<char*>(a.inverse) + image * 2 * panel_bytes;
-        InversePart inverse;
-        read_inverse(inverse, warp);
-        put_inverse(to, to + panel_bytes, inverse);
+        typename Input::InversePart inverse;
+        this->read_inverse(inverse, warp);
+        this->put_inverse(to, to + panel_bytes, inverse);
       }
       products_wait<0>();
       hold(x);
@@ -442,24 +309,42 @@ struct Block : Gdn2Input<E, padded_k> {
       start_x();
       finish_x();
     }
-    if (decides(a.segments, a.chunks, slot)) {
-      __syncthreads();
-      note_forgetting(warp);
-    }
+    if (decides(a.segments, a.chunks, slot)) this->note_forgetting(warp);
   }
 };
 
-/// `group`: gate heads of a key head.
-template <class E, int padded_k>
+/// Whether whole chunks of normalised rows and plain gates are all that there is. The kernel for them has nothing to jump
+/// over: code comes from memory when a grid begins, and in sequence it comes faster.
+template <int padded_k>
+bool is_common(const Gdn2Prepare& a) {
+  const Activations& x = a.activations;
+  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
+         a.key_dim == padded_k && x.l2_norm && x.gate == Gate::log_decay && x.beta == Beta::plain;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ Gdn2Prepare know_common(Gdn2Prepare a) {
+  Activations& x = a.activations;
+  a.use_maps = true, a.chunks.cu_seqlens = nullptr, a.key_dim = padded_k;
+  x.l2_norm = true, x.gate = Gate::log_decay, x.beta = Beta::plain;
+  return a;
+}
+
+/// `group`: gate heads of a key head. `common`: see is_common.
+template <class E, int padded_k, bool common>
 __global__ void __launch_bounds__(2 * padded_k, 2)
-    gdn2_prepare(const __grid_constant__ Gdn2Prepare a, const __grid_constant__ Gdn2PrepareMaps maps,
+    gdn2_prepare(const __grid_constant__ Gdn2Prepare arguments, const __grid_constant__ Gdn2PrepareMaps maps,
                  const Divisor heads, const Divisor group) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Task task = a.chunks.task(blockIdx.x, heads, true);
+  Gdn2Prepare known;
+  if (common) known = know_common<padded_k>(arguments);
+  const Gdn2Prepare& a = common ? known : arguments;
+  Task task = a.chunks.task(blockIdx.x, heads, true);
+  if (common) task.chunk.rows = chunk_rows;
   if (task.chunk.rows == 0) return;
   const int head = task.head, key_head = static_cast<int>(group.quotient(task.head));
   const Block<E, padded_k> block{
-      {a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}, task.slot};
+      {{a, maps, memory, task.chunk, head, key_head, task.slot * a.gate_heads + head, 0}}, task.slot};
   if (threadIdx.x == 0) {
     barrier_init(block.barrier(), 1), barrier_init(block.barrier() + 1, 1);
     fence_async_proxy();
@@ -467,6 +352,8 @@ __global__ void __launch_bounds__(2 * padded_k, 2)
   __syncwarp();
   block.template load_tiles<true>();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);  // uniform over the warp
+  // Said only where it helps: registers are scarce.
+  if (common) __builtin_assume(warp >= 0 && warp < Block<E, padded_k>::threads / 32);
   block.triangles(warp);
   block.solve(warp);
 }
@@ -477,7 +364,9 @@ template <class E, int padded_k>
 cudaError_t launch_gdn2_prepare(const Gdn2Prepare& arguments, const Gdn2PrepareMaps& maps,
                                 cudaStream_t stream) {
   const Divisor group(arguments.gate_heads / arguments.key_heads);
-  return launch(gdn2_prepare<E, padded_k>, arguments.chunks.grid(arguments.gate_heads), 2 * padded_k,
+  const auto kernel =
+      is_common<padded_k>(arguments) ? gdn2_prepare<E, padded_k, true> : gdn2_prepare<E, padded_k, false>;
+  return launch(kernel, arguments.chunks.grid(arguments.gate_heads), 2 * padded_k,
                 Gdn2Layout<padded_k>::bytes, Start::after_previous, stream, arguments, maps,
                 Divisor(arguments.gate_heads), group);
 }

@@ -43,10 +43,9 @@ struct Gdn2Spans {
     }
   }
 
-  /// The spans 4 and 2, in an octet; the factors of larger spans. Operands lie in the octet's rows of the tiles q, b
-  /// and joint.
-  __device__ void multiply_small(OctetDecays& f, OctetRows& x, const float4 (&d)[octet_rows],
-                                 unsigned warp) const {
+  /// The spans 4 and 2, in an octet. Operands lie in the octet's rows of the tiles q, b and joint. Then the rows with their
+  /// decays in the octet, which all larger spans ask for: b o k and q from its first row, k to its last.
+  __device__ void multiply_small(OctetRows& x, const float4 (&d)[octet_rows], unsigned warp) const {
     const Own own = Own::own(warp, lane_again());
     const float4 d12 = d[1] * d[2], d34 = d[3] * d[4], d56 = d[5] * d[6], d67 = d[6] * d[7];
     const float4 d234 = d[2] * d34, d1234 = d12 * d34, d567 = d56 * d[7];
@@ -55,11 +54,17 @@ struct Gdn2Spans {
     for (int i = 1; i < octet_rows; ++i) s[i] = pack<Half>(d[i]);
     const uint2 h12 = pack<Half>(d12), h56 = pack<Half>(d56), h567 = pack<Half>(d567),
                 h1234 = pack<Half>(d1234);
-    f.upper[1] = s[1], f.upper[2] = h12, f.upper[3] = pack<Half>(d12 * d[3]), f.upper[4] = h1234;
-    f.upper[5] = pack<Half>(d1234 * d[5]), f.upper[6] = pack<Half>(d1234 * d56);
-    f.lower[0] = f.upper[7] = pack<Half>(d1234 * d567), f.lower[1] = pack<Half>(d234 * d567);
-    f.lower[2] = pack<Half>(d34 * d567), f.lower[3] = pack<Half>(d[4] * d567), f.lower[4] = h567;
-    f.lower[5] = pack<Half>(d67), f.lower[6] = s[7];
+    const uint2 all = pack<Half>(d1234 * d567);
+    const uint2 upper[octet_rows] = {
+        {}, s[1], h12, pack<Half>(d12 * d[3]), h1234, pack<Half>(d1234 * d[5]), pack<Half>(d1234 * d56), all};
+    const uint2 lower[octet_rows] = {all,
+                                     pack<Half>(d234 * d567),
+                                     pack<Half>(d34 * d567),
+                                     pack<Half>(d[4] * d567),
+                                     h567,
+                                     pack<Half>(d67),
+                                     s[7],
+                                     {}};
     const uint2 upper4[4] = {{}, s[5], h56, h567},
                 lower4[4] = {h1234, pack<Half>(d234), pack<Half>(d34), s[4]};
 #pragma unroll
@@ -67,13 +72,18 @@ struct Gdn2Spans {
     __syncwarp();  // the rows are read
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const int wide = 4 + n, narrow = n / 2 * 4 + 2 + n % 2, lower = n / 2 * 4 + n % 2;
+      const int wide = 4 + n, narrow = n / 2 * 4 + 2 + n % 2, first = n / 2 * 4 + n % 2;
       put(L::q, own.at(n), n == 0 ? x.b[wide] : multiply_halves(x.b[wide], upper4[n]));
       put(L::q, own.at(4 + n), n == 0 ? x.q[wide] : multiply_halves(x.q[wide], upper4[n]));
       put(L::b, own.at(n), n % 2 == 0 ? x.b[narrow] : multiply_halves(x.b[narrow], s[narrow]));
       put(L::b, own.at(4 + n), n % 2 == 0 ? x.q[narrow] : multiply_halves(x.q[narrow], s[narrow]));
       put(L::joint, own.at(n), multiply_halves(x.k[n], lower4[n]));
-      put(L::joint, own.at(4 + n), multiply_halves(x.k[lower], n == 0 ? h12 : n == 2 ? h56 : s[lower + 1]));
+      put(L::joint, own.at(4 + n), multiply_halves(x.k[first], n == 0 ? h12 : n == 2 ? h56 : s[first + 1]));
+    }
+#pragma unroll
+    for (int i = 0; i < octet_rows; ++i) {
+      if (i > 0) x.b[i] = multiply_halves(x.b[i], upper[i]), x.q[i] = multiply_halves(x.q[i], upper[i]);
+      if (i < octet_rows - 1) x.k[i] = multiply_halves(x.k[i], lower[i]);
     }
     __syncwarp();
     const Products products(memory);
@@ -95,41 +105,36 @@ struct Gdn2Spans {
 
   /// The operands of a larger span to tiles, `to` rows of the octet's own away; `rest`: from the octet to the anchor.
   template <bool anchor>
-  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                              int b_tile, int q_tile) const {
+  __device__ void stage_upper(const Own& own, const OctetRows& x, uint2 rest, int b_tile, int q_tile) const {
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
       uint2 b = x.b[i], q = x.q[i];
-      if (i > 0) b = multiply_halves(b, f.upper[i]), q = multiply_halves(q, f.upper[i]);
       if (!anchor) b = multiply_halves(b, rest), q = multiply_halves(q, rest);
       put(b_tile, own.at(i), b);
       put(q_tile, own.at(i), q);
     }
   }
-  __device__ void stage_upper(const Own& own, const OctetRows& x, const OctetDecays& f, bool anchor,
-                              uint2 rest, int b_tile, int q_tile) const {
+  __device__ void stage_upper(const Own& own, const OctetRows& x, bool anchor, uint2 rest, int b_tile,
+                              int q_tile) const {
     if (anchor) {
-      stage_upper<true>(own, x, f, rest, b_tile, q_tile);
+      stage_upper<true>(own, x, rest, b_tile, q_tile);
     } else {
-      stage_upper<false>(own, x, f, rest, b_tile, q_tile);
+      stage_upper<false>(own, x, rest, b_tile, q_tile);
     }
   }
-  __device__ void stage_lower(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 rest,
-                              int tile) const {
+  __device__ void stage_lower(const Own& own, const OctetRows& x, uint2 rest, int tile) const {
 #pragma unroll
     for (int i = 0; i < octet_rows; ++i) {
-      uint2 k = multiply_halves(x.k[i], rest);
-      if (i < octet_rows - 1) k = multiply_halves(k, f.lower[i]);
-      put(tile, own.at(i), k);
+      put(tile, own.at(i), multiply_halves(x.k[i], rest));
     }
   }
   /// Span 8: two octets that follow each other, of one warp or two.
-  __device__ void multiply_pairs(const OctetRows& x, const OctetDecays& f, uint2 rest, unsigned warp) const {
+  __device__ void multiply_pairs(const OctetRows& x, uint2 rest, unsigned warp) const {
     const Own own = Own::own(warp, lane_again());
     if (own.octet % 2 == 1) {
-      stage_upper<true>(own, x, f, rest, L::b, L::q);
+      stage_upper<true>(own, x, rest, L::b, L::q);
     } else {
-      stage_lower(own, x, f, rest, L::q);
+      stage_lower(own, x, rest, L::q);
     }
     if (Own::per_warp > 1) {
       __syncwarp();
@@ -151,25 +156,24 @@ struct Gdn2Spans {
     asm volatile("bar.sync %0, 64;" ::"r"(pair + 1) : "memory");
   }
   /// The operands of the spans 32 and 16, 32 upper rows each: b o k above q; and 32 lower rows.
-  __device__ void stage_joins(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 to32,
-                              uint2 to16) const {
+  __device__ void stage_joins(const Own& own, const OctetRows& x, uint2 to32, uint2 to16) const {
     constexpr int octet_bytes = octet_rows * 128;
     const int octet = own.octet;
     if (octet >= 4) {
-      stage_upper(own, x, f, octet == 4, to32, L::q - 4 * octet_bytes, L::q);
+      stage_upper(own, x, octet == 4, to32, L::q - 4 * octet_bytes, L::q);
     } else {
-      stage_lower(own, x, f, to32, L::joint);
+      stage_lower(own, x, to32, L::joint);
     }
     const int move = (octet / 4 * 2 + octet % 2 - octet) * octet_bytes;
     if (octet / 2 % 2 == 1) {
-      stage_upper(own, x, f, octet % 2 == 0, to16, L::b + move, L::b + move + 4 * octet_bytes);
+      stage_upper(own, x, octet % 2 == 0, to16, L::b + move, L::b + move + 4 * octet_bytes);
     } else {
-      stage_lower(own, x, f, to16, L::joint + move + 4 * octet_bytes);
+      stage_lower(own, x, to16, L::joint + move + 4 * octet_bytes);
     }
   }
   /// K^ in the place of k; `after`: from the octet to the end of the chunk.
-  __device__ void restore(const Own& own, const OctetRows& x, const OctetDecays& f, uint2 after) const {
-    stage_lower(own, x, f, after, L::k);
+  __device__ void restore(const Own& own, const OctetRows& x, uint2 after) const {
+    stage_lower(own, x, after, L::k);
   }
   /// By the last four warps.
   __device__ void multiply_joins(unsigned warp) const {

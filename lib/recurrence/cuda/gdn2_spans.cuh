@@ -13,7 +13,7 @@ namespace deltaport::recurrence::cuda {
 
 constexpr int octet_rows = 8, octets = chunk_rows / octet_rows;
 /// Rows of k of length 1 that wait in their tile: registers are scarce.
-constexpr int keys_in_tile = 4;
+constexpr int keys_in_tile = 3;
 
 template <class E>
 __device__ __forceinline__ float4 unpack(uint2 x) {
@@ -97,11 +97,6 @@ __device__ __forceinline__ OctetFactors octet_factors(const float4* first, const
   f.after = upper32 ? after : after * all;
   return f;
 }
-
-/// Products of decays in an octet, rounded; row i's factor where an octet is the upper half, and where it is the lower.
-struct OctetDecays {
-  uint2 upper[octet_rows], lower[octet_rows];  ///< upper[0] and lower[7] are 1 and unused
-};
 
 /// What multiplies an octet: addresses for its warp.
 template <int padded_k>

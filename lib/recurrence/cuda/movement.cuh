@@ -93,8 +93,9 @@ inline Segments choose_segments(std::int64_t scans, std::int64_t longest_chunks,
 __device__ __forceinline__ bool decides(const Segments& segments, const Chunks& chunks, std::int64_t slot) {
   if (segments.count <= 1) return false;
   if (chunks.cu_seqlens != nullptr) return true;
-  const int chunk = static_cast<int>(slot % chunks.chunks_per_sequence) % segments.length;
-  return chunk < deciding_chunks || chunk >= segments.length - deciding_chunks;
+  const unsigned chunk = static_cast<unsigned>(slot) % static_cast<unsigned>(chunks.chunks_per_sequence) %
+                         static_cast<unsigned>(segments.length);
+  return chunk < deciding_chunks || chunk + deciding_chunks >= static_cast<unsigned>(segments.length);
 }
 
 /// A piece of one head of one sequence, as a scan walks along it; `tile` is its first value column.
