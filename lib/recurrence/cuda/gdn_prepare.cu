@@ -28,7 +28,7 @@ struct Layout {
 #if defined(DELTAPORT_BULK_COPY)
 /// The tiles of the block that will run here next, into the second-level cache; by one thread.
 template <int padded_k>
-__device__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
+__device__ __forceinline__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
   const std::uint32_t block = blockIdx.x + a.resident;
   if (block >= gridDim.x) return;
   const Task task = a.chunks.task(block, a.by_key_heads, true);
@@ -44,14 +44,14 @@ __device__ void prefetch_later(const GdnPrepare& a, const TileMaps& maps) {
 /// Sets the barrier up and starts the copies of Q and K; the copy engine takes chunks of 64 rows. Its work is given by the
 /// last warp, since the first ones read the gates.
 template <int padded_k>
-__device__ void load_tiles(const GdnPrepare& a, const TileMaps& maps, const Chunk& chunk, int key_head,
-                           std::uint32_t base, std::uint64_t* barrier) {
+__device__ __forceinline__ void load_tiles(const GdnPrepare& a, const TileMaps& maps, const Chunk& chunk,
+                                           int key_head, std::uint32_t base, std::uint64_t* barrier) {
   using L = Layout<padded_k>;
 #if defined(DELTAPORT_BULK_COPY)
   if (a.use_maps && chunk.rows == chunk_rows) {
     if (threadIdx.x == threads - 32) {
       barrier_init(barrier, 1);
-      fence_async_proxy();
+      barriers_publish();
       barrier_arrive_expect(barrier, 2 * padded_k * 128);
 #pragma unroll
       for (int panel = 0; panel < padded_k / 64; ++panel) {
@@ -403,22 +403,49 @@ struct Block {
   }
 };
 
-/// `grouped`: key heads may have several value heads. Most often they have one, and what a loop over heads keeps would take
-/// registers from products.
-template <class E, int padded_k, bool grouped>
+/// What a kernel is for. Most often key heads have one value head, and what a loop over heads keeps would take registers from
+/// products. `common`: see is_common.
+enum class Case { common, single, grouped };
+
+/// Whether whole chunks of normalised rows with one value head a key head and plain gates are all that there is. The kernel
+/// for them has nothing to jump over: code comes from memory when a grid begins, and in sequence it comes faster.
+template <int padded_k>
+bool is_common(const GdnPrepare& a) {
+  const Activations& x = a.activations;
+  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
+         a.key_dim == padded_k && a.group == 1 && x.l2_norm && x.gate == Gate::log_decay &&
+         x.beta == Beta::plain;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ GdnPrepare know_common(GdnPrepare a) {
+  Activations& x = a.activations;
+  a.use_maps = true, a.chunks.cu_seqlens = nullptr, a.chunks.table = nullptr;
+  a.key_dim = padded_k, a.group = 1, a.value_heads = a.key_heads;
+  x.l2_norm = true, x.gate = Gate::log_decay, x.beta = Beta::plain, x.a_log = x.dt_bias = nullptr;
+  return a;
+}
+
+template <class E, int padded_k, Case which>
 __global__ void __launch_bounds__(threads, blocks_together)
-    gdn_prepare(const GdnPrepare a, const __grid_constant__ TileMaps maps) {
+    gdn_prepare(const __grid_constant__ GdnPrepare arguments, const __grid_constant__ TileMaps maps) {
+  constexpr bool common = which == Case::common, grouped = which == Case::grouped;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const Task task = a.chunks.task(blockIdx.x, a.by_key_heads, true);
+  GdnPrepare known;
+  if (common) known = know_common<padded_k>(arguments);
+  const GdnPrepare& a = common ? known : arguments;
+  Task task = a.chunks.task(blockIdx.x, a.by_key_heads, true);
+  if (common) task.chunk.rows = chunk_rows;
   if (task.chunk.rows == 0) return;
+  if (common) __builtin_assume(warp < threads / 32);
   const Block<E, padded_k> block{a, maps, memory, task.chunk};
   load_tiles<padded_k>(a, maps, task.chunk, task.head, block.at(0), block.barrier());
 
   int head = grouped ? task.head * a.group : task.head;
   std::int64_t chunk_head = task.slot * a.value_heads + head;
   RawGates gates = read_gates<E>(a, task.chunk, head);
-  if (threadIdx.x < 64) prefetch_later_gates<E>(a);
+  if (threadIdx.x < 64) prefetch_later_gates<E, common>(a);
   __syncthreads();  // the barrier of the copies is set up
   wait_tiles(a, task.chunk, block.barrier());
   dependency_launch();
@@ -439,7 +466,9 @@ __global__ void __launch_bounds__(threads, blocks_together)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn_prepare(const GdnPrepare& arguments, const TileMaps& maps, cudaStream_t stream) {
-  const auto kernel = arguments.group == 1 ? gdn_prepare<E, padded_k, false> : gdn_prepare<E, padded_k, true>;
+  const auto kernel = is_common<padded_k>(arguments) ? gdn_prepare<E, padded_k, Case::common>
+                      : arguments.group == 1         ? gdn_prepare<E, padded_k, Case::single>
+                                                     : gdn_prepare<E, padded_k, Case::grouped>;
   return launch(kernel, arguments.chunks.grid(arguments.key_heads), threads, Layout<padded_k>::bytes,
                 Start::after_previous, stream, arguments, maps);
 }

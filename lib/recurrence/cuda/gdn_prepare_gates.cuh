@@ -11,13 +11,14 @@ struct RawGates {
   float decay = 0.0f, beta = 0.0f;
 };
 /// The gates of the block that will run here next, into the second-level cache; by threads 0 to 63.
-template <class E>
+/// `whole`: chunks have 64 rows.
+template <class E, bool whole>
 __device__ __forceinline__ void prefetch_later_gates(const GdnPrepare& a) {
   const std::uint32_t block = blockIdx.x + a.resident;
   if (block >= gridDim.x) return;
   const Task task = a.chunks.task(block, a.by_key_heads, true);
   const int t = threadIdx.x;
-  if (t >= task.chunk.rows) return;
+  if (!whole && t >= task.chunk.rows) return;
   const std::int64_t at = (task.chunk.row + t) * a.value_heads + task.head * a.group;
   const bool raw_gate = a.activations.gate != Gate::log_decay, raw_beta = a.activations.beta != Beta::plain;
   prefetch(raw_gate ? static_cast<const void*>(static_cast<const E*>(a.raw_gate) + at) : a.g + at);
