@@ -49,6 +49,28 @@ TYPED_TEST(Semantics, PackedEqualsAlone) {
   }
 }
 
+// Whole chunks, full heads, the norm inside and nothing else: an implementation may have kernels for dense batches of these,
+// which then must give the bits of those that packed documents take.
+TYPED_TEST(Semantics, PackedEqualsAloneInWholeChunks) {
+  for (Rule rule : {Rule::gdn, Rule::gdn2})
+    for (int dim : {64, 128}) {
+      SCOPED_TRACE(std::string(name_of(rule)) + ", " + std::to_string(dim));
+      const auto problem = this->problem(rule,
+                                         {.tokens = 320,
+                                          .key_heads = 2,
+                                          .value_heads = 2,
+                                          .key_dim = dim,
+                                          .value_dim = dim,
+                                          .cu_seqlens = {0, 64, 320}},
+                                         {-0.3}, 25, {.l2_norm = true});
+      const Values packed = this->run(problem);
+      for (std::int64_t n = 0; n < problem.sequences(); ++n)
+        for (const auto& [name, values] : this->run(only_sequence(problem, n)))
+          EXPECT_TRUE(same_bits(slice(problem, name, packed.at(name), n), values))
+              << name << " of sequence " << n;
+    }
+}
+
 TYPED_TEST(Semantics, EmptySequenceHandsItsStateOn) {
   for (Rule rule : {Rule::gdn, Rule::gdn2}) {
     const auto problem =

@@ -136,6 +136,7 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       unpack_rows<Half>(key, k, n), unpack_rows<Half>(query, q, n);
       unpack_rows<Half>(product, erase, n);
       unpack_rows<Half>(before, upper, n), unpack_rows<Half>(after, lower, n);
+      // What is rounded, and where, is said from here on: both versions of the kernel must give the same bits.
       // Span 1: the odd rows against the even ones.
       const unsigned char* const pair = memory + scores + 384 * n;  // score_element of 8 more
       const float p = __half2float(*reinterpret_cast<const Half*>(pair)),
@@ -143,10 +144,10 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
 #pragma unroll
       for (unsigned j = 0; j < 4; j += 2) {
         const float decay = unpack<Half>(odd[2 * n + j / 2]).x, even = decay * key[j];
-        u[j + 1] += p * even;
-        t[j + 1] += l * even;
-        const float sum = p * query[j + 1] + l * product[j + 1];
-        m[j] += decay * sum, back[j] += even * sum;
+        u[j + 1] = __fmaf_rn(p, even, u[j + 1]);
+        t[j + 1] = __fmaf_rn(l, even, t[j + 1]);
+        const float sum = __fmaf_rn(l, product[j + 1], __fmul_rn(p, query[j + 1]));
+        m[j] = __fmaf_rn(decay, sum, m[j]), back[j] = __fmaf_rn(even, sum, back[j]);
       }
       // dG takes only what a decay goes with: the rest would cancel but for roundings, and nothing be left of strong
       // decays. So it leaves out products of a row with itself, and what the last row gives the state.
@@ -162,8 +163,8 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
         before[j] *= before_strip[j / 2], after[j] *= after_strip[j / 2];
-        last[j] = of(key_factor, j) * (after[j] * far_k[4 * n + j]);
-        m[j] = undo * m[j] + last[j] + of(diagonal, j) * query[j];
+        last[j] = __fmul_rn(of(key_factor, j), __fmul_rn(after[j], far_k[4 * n + j]));
+        m[j] = __fmaf_rn(of(diagonal, j), query[j], __fmaf_rn(undo, m[j], last[j]));
       }
       if (holds_last) {
 #pragma unroll
@@ -173,11 +174,14 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
       }
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
-        const float d_query = undo * u[j] + of(query_factor, j) * (before[j] * far_q[4 * n + j]);
-        d_product[j] = undo * t[j] + of(key_factor, j) * (before[j] * far_b[4 * n + j]);
-        t[j] = query[j] * d_query + product[j] * d_product[j] - undo * back[j] - key[j] * last[j];
-        through[j / 2] += key[j] * last[j];
-        u[j] = d_query + of(diagonal, j) * key[j];
+        const float d_query =
+            __fmaf_rn(undo, u[j], __fmul_rn(of(query_factor, j), __fmul_rn(before[j], far_q[4 * n + j])));
+        d_product[j] =
+            __fmaf_rn(undo, t[j], __fmul_rn(of(key_factor, j), __fmul_rn(before[j], far_b[4 * n + j])));
+        t[j] = __fmaf_rn(product[j], d_product[j], __fmul_rn(query[j], d_query));
+        t[j] = __fmaf_rn(-key[j], last[j], __fmaf_rn(-undo, back[j], t[j]));
+        through[j / 2] = __fmaf_rn(key[j], last[j], through[j / 2]);
+        u[j] = __fmaf_rn(of(diagonal, j), key[j], d_query);
       }
       float gate[4], d_b[4];
       unpack_rows<E>(gate, b, n);
@@ -192,13 +196,13 @@ struct Block : Gdn2ChannelsEnd<E, padded_k> {
         }
       }
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) m[j] += d_product[j] * gate[j];
+      for (unsigned j = 0; j < 4; ++j) m[j] = __fmaf_rn(d_product[j], gate[j], m[j]);
       b[2 * n] = pack<E>(d_b[0], d_b[1]), b[2 * n + 1] = pack<E>(d_b[2], d_b[3]);
       if (members > 1) exchange(u, m, n, at);
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
-        dots.q[2 * n + j % 2] += query[j] * u[j];
-        dots.k[2 * n + j % 2] += key[j] * m[j];
+        dots.q[2 * n + j % 2] = __fmaf_rn(query[j], u[j], dots.q[2 * n + j % 2]);
+        dots.k[2 * n + j % 2] = __fmaf_rn(key[j], m[j], dots.k[2 * n + j % 2]);
       }
       if (n == 0) __syncwarp();  // other lanes have read the tiles whose places these take
       store_floats(at, L::d_gate, n, t);

@@ -124,8 +124,8 @@ struct LevelSums {
     for (unsigned c = 0; c < 2; ++c) {
       const float2 factor = unpack<Half>(f[2 * n + c]);
       float &even = sum[4 * n + 2 * c], &odd = sum[4 * n + 2 * c + 1];
-      even = first ? factor.x * d[2 * c] : even + factor.x * d[2 * c];
-      odd = first ? factor.y * d[2 * c + 1] : odd + factor.y * d[2 * c + 1];
+      even = first ? __fmul_rn(factor.x, d[2 * c]) : __fmaf_rn(factor.x, d[2 * c], even);
+      odd = first ? __fmul_rn(factor.y, d[2 * c + 1]) : __fmaf_rn(factor.y, d[2 * c + 1], odd);
     }
   }
   /// sum += factor F d, one factor a channel.
@@ -134,7 +134,8 @@ struct LevelSums {
 #pragma unroll
     for (unsigned c = 0; c < 2; ++c) {
       const float2 x = unpack<Half>(f[2 * n + c]) * factor[c];
-      sum[4 * n + 2 * c] += x.x * d[2 * c], sum[4 * n + 2 * c + 1] += x.y * d[2 * c + 1];
+      float &even = sum[4 * n + 2 * c], &odd = sum[4 * n + 2 * c + 1];
+      even = __fmaf_rn(x.x, d[2 * c], even), odd = __fmaf_rn(x.y, d[2 * c + 1], odd);
     }
   }
   /// To `back`; k: F o k of these rows, in two registers.
