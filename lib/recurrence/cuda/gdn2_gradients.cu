@@ -108,13 +108,11 @@ struct Block : BlockBase<E, padded_k, common> {
       this->template for_values<true>([&](Turn turn) {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
-        if (ends(turn)) {  // dS' comes last: there is time, and registers from here on
-          write_fragments(a.between.d_query, d_q, a.scale, warp);
-          add_states(states, 0);
-        }
+        // dS' comes last: there is time to store.
+        if (ends(turn)) write_fragments(a.between.d_query, d_q, a.scale, warp);
         wait_d_states(turn);
         make_d_y(turn, warp, states);
-        if (!common) add_states(states, turn.number);
+        if (!common || ends(turn)) add_states(states, turn.number);
       });
       if (!common) write_fragments(a.between.d_query, d_q, a.scale, warp);
       write_states(states, warp);
@@ -131,7 +129,8 @@ struct Block : BlockBase<E, padded_k, common> {
       if (common) write_value_gradients(after(first_turn()));
     });
   }
-  /// dY = R^T dO + X dS', rounded, to its tile. In a turn known to be the last also adds to the sums of S dS'.
+  /// dY = R^T dO + X dS', rounded, to its tile. In a turn known to be the last it adds the first turn's part to
+  /// the sums of S dS' meanwhile: dQ~ leaves no registers for that before.
   __device__ void make_d_y(Turn turn, int warp, float (&states)[8]) const {
     const int i = turn.number;
     float d_y[32];
@@ -141,7 +140,7 @@ struct Block : BlockBase<E, padded_k, common> {
       multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d_y, at(L::x), value_tile(i, L::d_s), true);
     };
     add_all(d_y, start, [&] {
-      if (ends(turn)) add_states(states, i);
+      if (ends(turn)) add_states(states, 0);
     });
     store_rows<E>(value_tile(i, L::d_y), d_y, warp);
     fence_async_proxy();
