@@ -13,14 +13,16 @@ namespace {
 
 using namespace gradients2;
 
-template <class E, int padded_k>
-struct Block : BlockBase<E, padded_k> {
-  using Base = BlockBase<E, padded_k>;
+/// `common`: see is_common.
+template <class E, int padded_k, bool common>
+struct Block : BlockBase<E, padded_k, common> {
+  using Base = BlockBase<E, padded_k, common>;
   using L = Layout<padded_k>;
   using Base::a;
   using Base::after;
   using Base::at;
   using Base::chunk;
+  using Base::ends;
   using Base::first_turn;
   using Base::for_values;
   using Base::image;
@@ -63,8 +65,10 @@ struct Block : BlockBase<E, padded_k> {
     const float own[2] = {1.0f / rows[row], 1.0f / rows[row + 8]};
     for_entries([&](int j, int part, int column) { d[j] *= __fdividef(own[part], keys[column]); });
   }
-  /// dP (which = 0) and dL (1), by two groups at once: scales both so that binary16 holds them.
-  __device__ void write_scores(const float (&d)[32], int which, int warp) const {
+  /// dP (which = 0) and dL (1), by two groups at once: scales both so that binary16 holds them. Calls meanwhile() before it
+  /// waits for the other group.
+  template <class Meanwhile>
+  __device__ void write_scores(const float (&d)[32], int which, int warp, Meanwhile meanwhile) const {
     float largest = 0.0f;
     for_entries([&](int j, int, int) { largest = fmaxf(largest, fabsf(d[j])); });
     largest = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(largest)));
@@ -72,6 +76,7 @@ struct Block : BlockBase<E, padded_k> {
     if (threadIdx.x % 32 == 0) maxima[4 * which + warp] = largest;
     __syncwarp();  // the arrival stands for what all of the warp has written
     if (threadIdx.x % 32 == 0) barrier_arrive(this->barrier(made_maxima));
+    meanwhile();
     barrier_wait(this->barrier(made_maxima), 0);
 #pragma unroll
     for (int i = 0; i < 8; ++i) largest = fmaxf(largest, maxima[i]);
@@ -103,11 +108,13 @@ struct Block : BlockBase<E, padded_k> {
       this->template for_values<true>([&](Turn turn) {
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_q, value_tile(turn.number, L::d_o),
                                                       value_tile(turn.number, L::s));
+        // dS' comes last: there is time to store.
+        if (ends(turn)) write_fragments(a.between.d_query, d_q, a.scale, warp);
         wait_d_states(turn);
-        make_d_y(turn, warp);
-        add_states(states, turn.number);
+        make_d_y(turn, warp, states);
+        if (!common || ends(turn)) add_states(states, turn.number);
       });
-      write_fragments(a.between.d_query, d_q, a.scale, warp);
+      if (!common) write_fragments(a.between.d_query, d_q, a.scale, warp);
       write_states(states, warp);
     }
     wait(loaded_rest, 0);
@@ -117,16 +124,23 @@ struct Block : BlockBase<E, padded_k> {
     for_entries(
         [&](int j, int part, int column) { d_p[j] = column <= row + 8 * part ? a.scale * d_p[j] : 0.0f; });
     scale_by_lengths(d_p, 0, row);
-    write_scores(d_p, 0, warp);
+    // All of dY is there: the group has met in write_states.
+    write_scores(d_p, 0, warp, [&] {
+      if (common) write_value_gradients(after(first_turn()));
+    });
   }
-  /// dY = R^T dO + X dS', rounded, to its tile.
-  __device__ void make_d_y(Turn turn, int warp) const {
+  /// dY = R^T dO + X dS', rounded, to its tile. In a turn known to be the last it adds the first turn's part to
+  /// the sums of S dS' meanwhile: dQ~ leaves no registers for that before.
+  __device__ void make_d_y(Turn turn, int warp, float (&states)[8]) const {
     const int i = turn.number;
     float d_y[32];
     wait(loaded_products, 0);
-    add_all(d_y, [&] {
+    const auto start = [&] {
       multiply_tiles<E, Tile::by_columns, Tile::by_columns, 4>(d_y, at(L::r), value_tile(i, L::d_o), false);
       multiply_tiles<E, Tile::by_rows, Tile::by_rows, steps>(d_y, at(L::x), value_tile(i, L::d_s), true);
+    };
+    add_all(d_y, start, [&] {
+      if (ends(turn)) add_states(states, 0);
     });
     store_rows<E>(value_tile(i, L::d_y), d_y, warp);
     fence_async_proxy();
@@ -135,7 +149,9 @@ struct Block : BlockBase<E, padded_k> {
     } else {
       named_arrive<sync_d_y_odd, 2 * group_threads>();
     }
-    if (i + 2 < turns()) {  // of the last two turns by the third group
+    if (common) {
+      if (i == 0) named_arrive<sync_d_y_third, 2 * group_threads>();
+    } else if (i + 2 < turns()) {  // of the last two turns by the third group
       named_barrier<sync_first, group_threads>();
       write_value_gradients(turn);
     }
@@ -200,6 +216,8 @@ struct Block : BlockBase<E, padded_k> {
         named_barrier<sync_y_odd, 2 * group_threads>();
       }
       add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, y_tile(i), value_tile(i, L::d_s));
+      // The third group waits for dX most, and has made its last Y.
+      if (ends(turn)) leave_d_x(d_x, warp);
       if (i % 2 == 0) {
         named_barrier<sync_d_y, 2 * group_threads>();
       } else {
@@ -207,10 +225,7 @@ struct Block : BlockBase<E, padded_k> {
       }
       add_tiles<E, Tile::by_rows, Tile::by_columns>(d_k, value_tile(i, L::d_y), value_tile(i, L::s));
     });
-    // The third group is done with K~: it has made its last Y.
-    store_rows<E>(at(L::d_x), d_x, warp);
-    fence_async_proxy();
-    named_arrive<sync_d_x, 2 * group_threads>();
+    if (!common) leave_d_x(d_x, warp);
     wait(loaded_rest, 0);
     named_barrier<sync_second, group_threads>();
     add_all(
@@ -222,6 +237,13 @@ struct Block : BlockBase<E, padded_k> {
         },
         [&] { write_fragments(a.between.d_erase, d_k, -1.0f, warp); });
     write_fragments(a.between.d_restored, d_x, 1.0f, warp);
+  }
+
+  /// To the place of K~, once the third group is done with it.
+  __device__ void leave_d_x(const float (&d_x)[padded_k / 2], int warp) const {
+    store_rows<E>(at(L::d_x), d_x, warp);
+    fence_async_proxy();
+    named_arrive<sync_d_x, 2 * group_threads>();
   }
 
   // ---- third group: Y, dR, dL, dv, dw ----------------------------------------------------------------------
@@ -243,6 +265,10 @@ struct Block : BlockBase<E, padded_k> {
       }
       named_barrier<sync_third, group_threads>();
       add_tiles<E, Tile::by_rows, Tile::by_rows>(d_r, value_tile(i, L::d_o), y_tile(i));
+      if (common && i == 0) {  // the next turn's tiles are on their way
+        named_barrier<sync_d_y_third, 2 * group_threads>();
+        write_value_gradients(turn);
+      }
     });
     for_entries([&](int j, int part, int column) { d_r[j] = column <= row + 8 * part ? d_r[j] : 0.0f; });
     store_rows<E>(at(L::d_r), d_r, warp);
@@ -266,11 +292,11 @@ struct Block : BlockBase<E, padded_k> {
     });
     for_entries([&](int j, int part, int column) { d_l[j] = column < row + 8 * part ? -d_l[j] : 0.0f; });
     scale_by_lengths(d_l, 1, row);
-    write_scores(d_l, 1, warp);
+    write_scores(d_l, 1, warp, [] {});
     // Nobody waits for these, and the tiles of the last two turns stay; dY is there, or the first group would not have
     // arrived in write_scores.
 #pragma unroll 1
-    for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
+    for (Turn turn = first_turn(); !common && turn.number < turns(); turn = after(turn)) {
       if (turn.number + 2 >= turns()) write_value_gradients(turn);
     }
   }
@@ -310,7 +336,7 @@ struct Block : BlockBase<E, padded_k> {
     const unsigned first = threadIdx.x % group_threads / 8,
                    c = threadIdx.x % 8 * 8;  // rows first, first + 16, ...
     const int column = 64 * turn.tile + static_cast<int>(c);
-    if (column >= a.value_dim) return;
+    if (!common && column >= a.value_dim) return;
     constexpr int rows = group_threads / 8;
     const std::uint32_t place = value_tile(turn.number, 0) + unit_offset(first, c);
     const TensorTiles tile{nullptr, a.value_heads, a.value_dim};
@@ -334,7 +360,7 @@ struct Block : BlockBase<E, padded_k> {
         } else {
           w[k] = multiply_units<E>(d_y[k], w[k]), v[k] = multiply_units<E>(d_y[k], v[k]);
         }
-        if (static_cast<int>(first) + (i + k) * rows < chunk.rows) {
+        if (common || static_cast<int>(first) + (i + k) * rows < chunk.rows) {
           *reinterpret_cast<uint4*>(dv) = w[k];
           *reinterpret_cast<uint4*>(dw) = v[k];
         }
@@ -365,15 +391,20 @@ struct Block : BlockBase<E, padded_k> {
   }
 };
 
-template <class E, int padded_k>
+template <class E, int padded_k, bool common>
 __global__ void __launch_bounds__(threads, 1)
-    gdn2_gradients(const __grid_constant__ Gdn2Gradients a, const __grid_constant__ Gdn2GradientMaps maps,
-                   const Divisor heads, int members) {
+    gdn2_gradients(const __grid_constant__ Gdn2Gradients arguments,
+                   const __grid_constant__ Gdn2GradientMaps maps, const Divisor heads, int members) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Task task = a.chunks.task(blockIdx.x, heads, false);
+  Gdn2Gradients known;
+  if (common) known = know_common<padded_k>(arguments);
+  const Gdn2Gradients& a = common ? known : arguments;
+  Task task = a.chunks.task(blockIdx.x, heads, false);
+  if (common) task.chunk.rows = chunk_rows;
   if (task.chunk.rows == 0) return;
-  const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k> block{a, maps, memory, task.chunk, task.slot, task.head, tiles, members};
+  const int tiles = common ? 2 : static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
+  const Block<E, padded_k, common> block{a,         maps,      memory, task.chunk,
+                                         task.slot, task.head, tiles,  common ? 1 : members};
   dependency_wait();
   dependency_launch();  // the second kernel's first blocks load what they do not get from here
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
@@ -404,8 +435,10 @@ __global__ void __launch_bounds__(threads, 1)
 
 template <class E, int padded_k>
 cudaError_t launch_gdn2_gradients(const Gdn2Gradients& a, const Gdn2GradientMaps& maps, cudaStream_t stream) {
-  return launch(gdn2_gradients<E, padded_k>, a.chunks.grid(a.gate_heads), threads, Layout<padded_k>::bytes,
-                Start::beside_previous, stream, a, maps, Divisor(a.gate_heads), a.value_heads / a.gate_heads);
+  const auto kernel =
+      is_common<padded_k>(a) ? gdn2_gradients<E, padded_k, true> : gdn2_gradients<E, padded_k, false>;
+  return launch(kernel, a.chunks.grid(a.gate_heads), threads, Layout<padded_k>::bytes, Start::beside_previous,
+                stream, a, maps, Divisor(a.gate_heads), a.value_heads / a.gate_heads);
 }
 
 template cudaError_t launch_gdn2_gradients<Bf16, 64>(const Gdn2Gradients&, const Gdn2GradientMaps&,

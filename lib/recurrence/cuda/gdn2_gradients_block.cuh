@@ -21,7 +21,8 @@ enum Sync : int {
   sync_d_r,
   sync_d_x,
   sync_d_y,
-  sync_d_y_odd
+  sync_d_y_odd,
+  sync_d_y_third
 };
 
 /// What has been loaded: K~; the tiles of even and odd turns without dS'; dS' of the two; R and X; A. And the maxima of dP
@@ -61,7 +62,25 @@ struct Layout {
   static_assert(bytes <= 227 * 1024);
 };
 
-template <class E, int padded_k>
+/// Whether whole chunks of normalised rows with 128 value columns and one value head a gate head are all that there is. The
+/// kernel for them takes its two turns one after the other without a loop, and does in the last what need not wait for
+/// its end.
+template <int padded_k>
+__host__ __device__ inline bool is_common(const Gdn2Gradients& a) {
+  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
+         a.key_dim == padded_k && a.value_dim == 128 && a.gate_heads == a.value_heads && a.l2_norm &&
+         !a.write_sigmoid;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ Gdn2Gradients know_common(Gdn2Gradients a) {
+  a.use_maps = true, a.chunks.cu_seqlens = nullptr, a.key_dim = padded_k, a.value_dim = 128;
+  a.gate_heads = a.value_heads, a.l2_norm = true, a.write_sigmoid = false;
+  return a;
+}
+
+/// `common`: see is_common.
+template <class E, int padded_k, bool common>
 struct BlockBase {
   using L = Layout<padded_k>;
   static constexpr int steps = padded_k / 16;
@@ -81,11 +100,14 @@ struct BlockBase {
   __device__ std::uint64_t* barrier(int i) const {
     return reinterpret_cast<std::uint64_t*>(memory + L::barriers) + i;
   }
-  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
+  __device__ bool whole() const { return common || (a.use_maps && chunk.rows == chunk_rows); }
   __device__ std::int64_t image() const { return slot * a.gate_heads + gate_head; }
-  __device__ int turns() const { return tiles * members; }
+  __device__ int turns() const { return common ? 2 : tiles * members; }
+  /// The compiler knows this turn to be the last.
+  __device__ static bool ends(Turn turn) { return common && turn.number == 1; }
   __device__ Turn first_turn() const { return {0, gate_head * members, 0}; }
   __device__ Turn after(Turn turn) const {
+    if (common) return {turn.number + 1, turn.head, turn.tile + 1};
     return turn.tile + 1 < tiles ? Turn{turn.number + 1, turn.head, turn.tile + 1}
                                  : Turn{turn.number + 1, turn.head + 1, 0};
   }
@@ -208,15 +230,23 @@ struct BlockBase {
   }
   /// Calls body(turn) for all turns; loads, by the first group, go two turns ahead.
   template <bool loads = false, class Body>
-  __device__ void for_values(Body body) const {
+  __device__ __forceinline__ void for_values(Body body) const {
+    if constexpr (common) {
+      const Turn first = first_turn(), last = after(first);
+      wait(loaded_values, 0);
+      body(first);
+      wait(loaded_values + 1, 0);
+      body(last);
+    } else {
 #pragma unroll 1
-    for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
-      wait(loaded_values + (turn.number & 1), turn.number >> 1);
-      body(turn);
-      if (turn.number + 2 < turns()) {
-        fence_async_proxy();
-        named_barrier<sync_all, threads>();
-        if constexpr (loads) load_values(after(after(turn)));
+      for (Turn turn = first_turn(); turn.number < turns(); turn = after(turn)) {
+        wait(loaded_values + (turn.number & 1), turn.number >> 1);
+        body(turn);
+        if (turn.number + 2 < turns()) {
+          fence_async_proxy();
+          named_barrier<sync_all, threads>();
+          if constexpr (loads) load_values(after(after(turn)));
+        }
       }
     }
   }
