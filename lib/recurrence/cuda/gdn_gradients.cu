@@ -11,9 +11,9 @@ namespace {
 
 using namespace gradients;
 
-template <class E, int padded_k, bool single>
-struct Block : BlockBase<E, padded_k, single> {
-  using Base = BlockBase<E, padded_k, single>;
+template <class E, int padded_k, Case which>
+struct Block : BlockBase<E, padded_k, which> {
+  using Base = BlockBase<E, padded_k, which>;
   using L = Layout<padded_k>;
   using Base::a;
   using Base::add_states;
@@ -438,15 +438,23 @@ struct Block : BlockBase<E, padded_k, single> {
   }
 };
 
-template <class E, int padded_k, bool single>
+template <class E, int padded_k, Case which>
 __global__ void __launch_bounds__(threads, 1)
-    gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps,
+    gdn_gradients(const __grid_constant__ GdnGradients arguments, const __grid_constant__ GdnGradientMaps maps,
                   const Divisor heads, int group) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Task task = a.chunks.task(blockIdx.x, heads, false);
+  constexpr bool common = which == Case::common;
+  GdnGradients known;
+  if (common) known = know_common<padded_k>(arguments);
+  const GdnGradients& a = common ? known : arguments;
+  Task task = a.chunks.task(blockIdx.x, heads, false);
+  if (common) {  // all from one number of 32 bits
+    task.slot = static_cast<std::uint32_t>(task.slot);
+    task.chunk = {task.slot * chunk_rows, chunk_rows};
+  }
   if (task.chunk.rows == 0) return;
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k, single> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
+  const Block<E, padded_k, which> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
   dependency_wait();
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
@@ -480,8 +488,10 @@ __global__ void __launch_bounds__(threads, 1)
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
   const int group = a.value_heads / a.key_heads;
-  return launch(group == 1 ? gdn_gradients<E, padded_k, true> : gdn_gradients<E, padded_k, false>,
-                a.chunks.grid(a.key_heads), gradients::threads, gradients::Layout<padded_k>::bytes,
+  const auto kernel = is_common<padded_k>(a) ? gdn_gradients<E, padded_k, Case::common>
+                      : group == 1           ? gdn_gradients<E, padded_k, Case::single>
+                                             : gdn_gradients<E, padded_k, Case::grouped>;
+  return launch(kernel, a.chunks.grid(a.key_heads), gradients::threads, gradients::Layout<padded_k>::bytes,
                 Start::beside_previous, stream, a, maps, Divisor(a.key_heads), group);
 }
 

@@ -7,9 +7,32 @@
 /// What the groups of the gradient kernel share: places, copies, products.
 namespace deltaport::recurrence::cuda::gradients {
 
-/// `single`: a key head has one value head, so that no loop over heads keeps addresses in registers.
-template <class E, int padded_k, bool single>
+/// What a kernel is for. Most often key heads have one value head, and then no loop over heads keeps addresses in
+/// registers. `common`: see is_common.
+enum class Case { common, single, grouped };
+
+/// Whether whole chunks of normalised rows with plain gates, one value head a key head and two value tiles are all that
+/// there is. The kernel for them is shorter: the groups run different code, which the instruction cache holds badly.
+template <int padded_k>
+bool is_common(const GdnGradients& a) {
+  const Activations& x = a.activations;
+  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
+         a.key_dim == padded_k && a.value_dim == 128 && a.value_heads == a.key_heads &&
+         x.gate == Gate::log_decay && x.beta == Beta::plain && a.partials == nullptr;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ GdnGradients know_common(GdnGradients a) {
+  Activations& x = a.activations;
+  a.use_maps = true, a.chunks.cu_seqlens = nullptr, a.chunks.table = nullptr;
+  a.key_dim = padded_k, a.value_dim = 128, a.value_heads = a.key_heads, a.partials = nullptr;
+  x.gate = Gate::log_decay, x.beta = Beta::plain, x.a_log = x.dt_bias = nullptr;
+  return a;
+}
+
+template <class E, int padded_k, Case which>
 struct BlockBase {
+  static constexpr bool common = which == Case::common;
   using L = Layout<padded_k>;
   static constexpr int steps = padded_k / 16;
 
@@ -20,7 +43,7 @@ struct BlockBase {
   Chunk chunk;
   int key_head, heads, tiles;  // heads: value heads of the key head
 
-  __device__ int group() const { return single ? 1 : heads; }
+  __device__ int group() const { return which == Case::grouped ? heads : 1; }
   __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
   __device__ std::uint32_t value_tile(int tile, int part) const {
     return at(L::values + (tile & 1) * L::value_bytes + part);
@@ -36,7 +59,7 @@ struct BlockBase {
   __device__ static bool first_warp() {
     return __shfl_sync(0xffffffffu, threadIdx.x / 32 % (group_threads / 32), 0) == 0;
   }
-  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
+  __device__ bool whole() const { return common || (a.use_maps && chunk.rows == chunk_rows); }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
   /// In the place that the last value tile has not, and which is free once the last Y is there: dX without decays, dR of
@@ -197,25 +220,28 @@ struct BlockBase {
 #endif
     load_head_by_threads(key_head * group(), true);
   }
-  __device__ void wait(int which, int turn) const {
-    barrier_wait(barrier(which), turn & 1);
+  __device__ void wait(int load, int turn) const {
+    barrier_wait(barrier(load), turn & 1);
     if (!whole()) fence_async_proxy();
   }
   /// For loads of value tiles, of which there are two places: of this one by the heads so far.
   __device__ int uses(int tile, int member) const {
+    if (common) return 0;
     return member * ((tiles + 1 - (tile & 1)) >> 1) + (tile >> 1);
   }
   __device__ void wait_d_states(int tile, int member) const {
     wait(loaded_d_states + (tile & 1), uses(tile, member));
   }
   /// Calls body(tile) for all value tiles of the group's `member`; loads, by the second group, go two tiles ahead.
-  template <bool loads = false, class Body>
+  /// `unrolled`: with a copy of the body for each of the two tiles of the common case.
+  template <bool loads = false, bool unrolled = false, class Body>
   __device__ void for_values(int head, int member, Body body) const {
-#pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
+    constexpr int copies = common && unrolled ? 2 : 1;
+#pragma unroll copies
+    for (int tile = 0; tile < (common ? 2 : tiles); ++tile) {
       wait(loaded_values + (tile & 1), uses(tile, member));
       body(tile);
-      if (tile + 2 < tiles) {
+      if (!common && tile + 2 < tiles) {
         fence_async_proxy();
         named_barrier<sync_all, threads>();
         if constexpr (loads) load_values(head, tile + 2);
