@@ -30,6 +30,10 @@ __device__ __forceinline__ GdnGradients know_common(GdnGradients a) {
   return a;
 }
 
+/// What the compiler makes of the two value tiles of the common case: a loop, the body twice, or a loop whose number of
+/// turns is hidden from it, which needs fewer registers.
+enum class Turns { counted, unrolled, hidden };
+
 template <class E, int padded_k, Case which>
 struct BlockBase {
   static constexpr bool common = which == Case::common;
@@ -232,13 +236,45 @@ struct BlockBase {
   __device__ void wait_d_states(int tile, int member) const {
     wait(loaded_d_states + (tile & 1), uses(tile, member));
   }
+  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
+  /// second group arrives once it has read the states of the tile before, whose place dX takes.
+  __device__ static void wait_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_y, threads>();
+    } else {
+      named_barrier<sync_y_odd, threads>();
+    }
+  }
+  __device__ static void arrive_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_y, threads>();
+    } else {
+      named_arrive<sync_y_odd, threads>();
+    }
+  }
+  /// The same for dY, from the fourth group to the second.
+  __device__ static void wait_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_d_y, 2 * group_threads>();
+    } else {
+      named_barrier<sync_d_y_odd, 2 * group_threads>();
+    }
+  }
+  __device__ static void arrive_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_d_y, 2 * group_threads>();
+    } else {
+      named_arrive<sync_d_y_odd, 2 * group_threads>();
+    }
+  }
   /// Calls body(tile) for all value tiles of the group's `member`; loads, by the second group, go two tiles ahead.
-  /// `unrolled`: with a copy of the body for each of the two tiles of the common case.
-  template <bool loads = false, bool unrolled = false, class Body>
+  template <bool loads = false, Turns turns = Turns::counted, class Body>
   __device__ void for_values(int head, int member, Body body) const {
-    constexpr int copies = common && unrolled ? 2 : 1;
+    constexpr int copies = common && turns == Turns::unrolled ? 2 : 1;
+    int end = tiles;
+    if (common && turns == Turns::hidden) asm volatile("" : "+r"(end));
 #pragma unroll copies
-    for (int tile = 0; tile < (common ? 2 : tiles); ++tile) {
+    for (int tile = 0; tile < end; ++tile) {
       wait(loaded_values + (tile & 1), uses(tile, member));
       body(tile);
       if (!common && tile + 2 < tiles) {
@@ -340,7 +376,9 @@ struct BlockBase {
   template <int id>
   __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
                               std::uint32_t stage, void* to, const CUtensorMap& map) const {
-    const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
+    int warp = threadIdx.x / 32 % 4;
+    if (common) asm volatile("" : "+r"(warp));  // or addresses are made, and kept, when the kernel begins
+    const int row = own_row(warp);
     const float scale[2] = {norm[row], norm[row + 8]};
     float dot[2] = {0.0f, 0.0f};
     if (a.activations.l2_norm) {
