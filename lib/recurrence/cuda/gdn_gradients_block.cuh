@@ -11,8 +11,9 @@ namespace deltaport::recurrence::cuda::gradients {
 /// registers. `common`: see is_common.
 enum class Case { common, single, grouped };
 
-/// Whether whole chunks of normalised rows with plain gates, one value head a key head and two value tiles are all that
-/// there is. The kernel for them is shorter: the groups run different code, which the instruction cache holds badly.
+/// Whether whole chunks with plain gates, one value head a key head and two value tiles are all that there is. The kernel
+/// for them is shorter: the groups run different code, which the instruction cache holds badly. The norm is not part of
+/// it: where it is known, the compiler reads the last rows once for both of their uses, and has no registers for them.
 template <int padded_k>
 bool is_common(const GdnGradients& a) {
   const Activations& x = a.activations;
