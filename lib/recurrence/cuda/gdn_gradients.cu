@@ -11,12 +11,14 @@ namespace {
 
 using namespace gradients;
 
-template <class E, int padded_k, bool single>
-struct Block : BlockBase<E, padded_k, single> {
-  using Base = BlockBase<E, padded_k, single>;
+template <class E, int padded_k, Case which>
+struct Block : BlockBase<E, padded_k, which> {
+  using Base = BlockBase<E, padded_k, which>;
   using L = Layout<padded_k>;
   using Base::a;
   using Base::add_states;
+  using Base::arrive_d_y;
+  using Base::arrive_y;
   using Base::at;
   using Base::chunk;
   using Base::factor;
@@ -36,6 +38,8 @@ struct Block : BlockBase<E, padded_k, single> {
   using Base::value_tile;
   using Base::wait;
   using Base::wait_d_states;
+  using Base::wait_d_y;
+  using Base::wait_y;
   using Base::write_gates;
   using Base::write_values_gradient;
 
@@ -121,37 +125,6 @@ struct Block : BlockBase<E, padded_k, single> {
     this->template finish_rows<sync_read>(dq, at(L::q), factor(factor_query_norm),
                                           value_tile(tiles + 1, L::s), a.dq, maps.dq);
   }
-  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
-  /// second group arrives once it has read the states of the tile before, whose place dX takes.
-  __device__ static void wait_y(int tile) {
-    if (tile % 2 == 0) {
-      named_barrier<sync_y, threads>();
-    } else {
-      named_barrier<sync_y_odd, threads>();
-    }
-  }
-  __device__ static void arrive_y(int tile) {
-    if (tile % 2 == 0) {
-      named_arrive<sync_y, threads>();
-    } else {
-      named_arrive<sync_y_odd, threads>();
-    }
-  }
-  /// The same for dY, from the fourth group to the second.
-  __device__ static void wait_d_y(int tile) {
-    if (tile % 2 == 0) {
-      named_barrier<sync_d_y, 2 * group_threads>();
-    } else {
-      named_barrier<sync_d_y_odd, 2 * group_threads>();
-    }
-  }
-  __device__ static void arrive_d_y(int tile) {
-    if (tile % 2 == 0) {
-      named_arrive<sync_d_y, 2 * group_threads>();
-    } else {
-      named_arrive<sync_d_y_odd, 2 * group_threads>();
-    }
-  }
   /// Sums of N = dR o R over rows (of one lane) and columns: the same number in both, where they cancel. A row with itself
   /// has no decay.
   __device__ void sum_scores(float (&rows)[2], const float (&d_r)[32], int warp, int row) const {
@@ -235,7 +208,7 @@ struct Block : BlockBase<E, padded_k, single> {
       clear(d_x);
       wait(loaded_keys, member);
       const float* const decay = factor(factor_decay);
-      this->for_values(head, member, [&](int tile) {
+      this->template for_values<false, Turns::unrolled>(head, member, [&](int tile) {
         wait_y(tile);
         wait_d_states(tile, member);
         add_tiles<E, Tile::by_rows, Tile::by_columns>(d_x, value_tile(tile, L::v), value_tile(tile, L::d_s));
@@ -308,7 +281,7 @@ struct Block : BlockBase<E, padded_k, single> {
                            exp2_fast(decay[row + 8]) * key_norm[row + 8]};
     float d_r[32];
     clear(d_r);
-    this->for_values(head, member, [&](int tile) {
+    this->template for_values<false, Turns::hidden>(head, member, [&](int tile) {
       float y[32];  // K S, then what the state has for a row
       std::uint32_t v[4][4];
       add_all(
@@ -438,15 +411,23 @@ struct Block : BlockBase<E, padded_k, single> {
   }
 };
 
-template <class E, int padded_k, bool single>
+template <class E, int padded_k, Case which>
 __global__ void __launch_bounds__(threads, 1)
-    gdn_gradients(const __grid_constant__ GdnGradients a, const __grid_constant__ GdnGradientMaps maps,
-                  const Divisor heads, int group) {
+    gdn_gradients(const __grid_constant__ GdnGradients arguments,
+                  const __grid_constant__ GdnGradientMaps maps, const Divisor heads, int group) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Task task = a.chunks.task(blockIdx.x, heads, false);
+  constexpr bool common = which == Case::common;
+  GdnGradients known;
+  if (common) known = know_common<padded_k>(arguments);
+  const GdnGradients& a = common ? known : arguments;
+  Task task = a.chunks.task(blockIdx.x, heads, false);
+  if (common) {  // all from one number of 32 bits
+    task.slot = static_cast<std::uint32_t>(task.slot);
+    task.chunk = {task.slot * chunk_rows, chunk_rows};
+  }
   if (task.chunk.rows == 0) return;
   const int tiles = static_cast<int>((static_cast<unsigned>(a.value_dim) + 63) / 64);
-  const Block<E, padded_k, single> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
+  const Block<E, padded_k, which> block{{a, maps, memory, task.slot, task.chunk, task.head, group, tiles}};
   dependency_wait();
   // One warp starts all loads, in the order of their use: loads that were started beside them would delay the first.
   if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
@@ -480,8 +461,10 @@ __global__ void __launch_bounds__(threads, 1)
 template <class E, int padded_k>
 cudaError_t launch_gdn_gradients(const GdnGradients& a, const GdnGradientMaps& maps, cudaStream_t stream) {
   const int group = a.value_heads / a.key_heads;
-  return launch(group == 1 ? gdn_gradients<E, padded_k, true> : gdn_gradients<E, padded_k, false>,
-                a.chunks.grid(a.key_heads), gradients::threads, gradients::Layout<padded_k>::bytes,
+  const auto kernel = is_common<padded_k>(a) ? gdn_gradients<E, padded_k, Case::common>
+                      : group == 1           ? gdn_gradients<E, padded_k, Case::single>
+                                             : gdn_gradients<E, padded_k, Case::grouped>;
+  return launch(kernel, a.chunks.grid(a.key_heads), gradients::threads, gradients::Layout<padded_k>::bytes,
                 Start::beside_previous, stream, a, maps, Divisor(a.key_heads), group);
 }
 

@@ -7,9 +7,37 @@
 /// What the groups of the gradient kernel share: places, copies, products.
 namespace deltaport::recurrence::cuda::gradients {
 
-/// `single`: a key head has one value head, so that no loop over heads keeps addresses in registers.
-template <class E, int padded_k, bool single>
+/// What a kernel is for. Most often key heads have one value head, and then no loop over heads keeps addresses in
+/// registers. `common`: see is_common.
+enum class Case { common, single, grouped };
+
+/// Whether whole chunks with plain gates, one value head a key head and two value tiles are all that there is. The kernel
+/// for them is shorter: the groups run different code, which the instruction cache holds badly. The norm is not part of
+/// it: where it is known, the compiler reads the last rows once for both of their uses, and has no registers for them.
+template <int padded_k>
+bool is_common(const GdnGradients& a) {
+  const Activations& x = a.activations;
+  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
+         a.key_dim == padded_k && a.value_dim == 128 && a.value_heads == a.key_heads &&
+         x.gate == Gate::log_decay && x.beta == Beta::plain && a.partials == nullptr;
+}
+/// Tells the compiler what it need not ask.
+template <int padded_k>
+__device__ __forceinline__ GdnGradients know_common(GdnGradients a) {
+  Activations& x = a.activations;
+  a.use_maps = true, a.chunks.cu_seqlens = nullptr, a.chunks.table = nullptr;
+  a.key_dim = padded_k, a.value_dim = 128, a.value_heads = a.key_heads, a.partials = nullptr;
+  x.gate = Gate::log_decay, x.beta = Beta::plain, x.a_log = x.dt_bias = nullptr;
+  return a;
+}
+
+/// What the compiler makes of the two value tiles of the common case: a loop, the body twice, or a loop whose number of
+/// turns is hidden from it, which needs fewer registers.
+enum class Turns { counted, unrolled, hidden };
+
+template <class E, int padded_k, Case which>
 struct BlockBase {
+  static constexpr bool common = which == Case::common;
   using L = Layout<padded_k>;
   static constexpr int steps = padded_k / 16;
 
@@ -20,7 +48,7 @@ struct BlockBase {
   Chunk chunk;
   int key_head, heads, tiles;  // heads: value heads of the key head
 
-  __device__ int group() const { return single ? 1 : heads; }
+  __device__ int group() const { return which == Case::grouped ? heads : 1; }
   __device__ std::uint32_t at(int offset) const { return shared_address(memory) + offset; }
   __device__ std::uint32_t value_tile(int tile, int part) const {
     return at(L::values + (tile & 1) * L::value_bytes + part);
@@ -36,7 +64,7 @@ struct BlockBase {
   __device__ static bool first_warp() {
     return __shfl_sync(0xffffffffu, threadIdx.x / 32 % (group_threads / 32), 0) == 0;
   }
-  __device__ bool whole() const { return a.use_maps && chunk.rows == chunk_rows; }
+  __device__ bool whole() const { return common || (a.use_maps && chunk.rows == chunk_rows); }
   __device__ std::int64_t chunk_head(int head) const { return slot * a.value_heads + head; }
 
   /// In the place that the last value tile has not, and which is free once the last Y is there: dX without decays, dR of
@@ -197,25 +225,60 @@ struct BlockBase {
 #endif
     load_head_by_threads(key_head * group(), true);
   }
-  __device__ void wait(int which, int turn) const {
-    barrier_wait(barrier(which), turn & 1);
+  __device__ void wait(int load, int turn) const {
+    barrier_wait(barrier(load), turn & 1);
     if (!whole()) fence_async_proxy();
   }
   /// For loads of value tiles, of which there are two places: of this one by the heads so far.
   __device__ int uses(int tile, int member) const {
+    if (common) return 0;
     return member * ((tiles + 1 - (tile & 1)) >> 1) + (tile >> 1);
   }
   __device__ void wait_d_states(int tile, int member) const {
     wait(loaded_d_states + (tile & 1), uses(tile, member));
   }
+  /// Y of a value tile is there. Two barriers, or the fourth group could arrive twice before the others come once. The
+  /// second group arrives once it has read the states of the tile before, whose place dX takes.
+  __device__ static void wait_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_y, threads>();
+    } else {
+      named_barrier<sync_y_odd, threads>();
+    }
+  }
+  __device__ static void arrive_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_y, threads>();
+    } else {
+      named_arrive<sync_y_odd, threads>();
+    }
+  }
+  /// The same for dY, from the fourth group to the second.
+  __device__ static void wait_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_barrier<sync_d_y, 2 * group_threads>();
+    } else {
+      named_barrier<sync_d_y_odd, 2 * group_threads>();
+    }
+  }
+  __device__ static void arrive_d_y(int tile) {
+    if (tile % 2 == 0) {
+      named_arrive<sync_d_y, 2 * group_threads>();
+    } else {
+      named_arrive<sync_d_y_odd, 2 * group_threads>();
+    }
+  }
   /// Calls body(tile) for all value tiles of the group's `member`; loads, by the second group, go two tiles ahead.
-  template <bool loads = false, class Body>
+  template <bool loads = false, Turns turns = Turns::counted, class Body>
   __device__ void for_values(int head, int member, Body body) const {
-#pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
+    constexpr int copies = common && turns == Turns::unrolled ? 2 : 1;
+    int end = tiles;
+    if (common && turns == Turns::hidden) asm volatile("" : "+r"(end));
+#pragma unroll copies
+    for (int tile = 0; tile < end; ++tile) {
       wait(loaded_values + (tile & 1), uses(tile, member));
       body(tile);
-      if (tile + 2 < tiles) {
+      if (!common && tile + 2 < tiles) {
         fence_async_proxy();
         named_barrier<sync_all, threads>();
         if constexpr (loads) load_values(head, tile + 2);
@@ -314,7 +377,9 @@ struct BlockBase {
   template <int id>
   __device__ void finish_rows(float (&d)[padded_k / 2], std::uint32_t tile, const float* norm,
                               std::uint32_t stage, void* to, const CUtensorMap& map) const {
-    const int warp = threadIdx.x / 32 % 4, row = own_row(warp);
+    int warp = threadIdx.x / 32 % 4;
+    if (common) asm volatile("" : "+r"(warp));  // or addresses are made, and kept, when the kernel begins
+    const int row = own_row(warp);
     const float scale[2] = {norm[row], norm[row + 8]};
     float dot[2] = {0.0f, 0.0f};
     if (a.activations.l2_norm) {
