@@ -125,10 +125,12 @@ class Suite : public ::testing::Test {
   Runtime runtime{poisoned()};
 
   void SetUp() override {
-    // The kernels are in every CUDA build; whether they can run is known only on the device that runs the test, when the
-    // list of tests has long been made.
-    if (!recurrence::available(Under::implementation))
+    const bool available = recurrence::available(Under::implementation);
+    // The kernels of `cuda` are in every CUDA build; whether they can run is known only on the device that runs the test,
+    // when the list of tests has long been made. Whatever else is on the list must be there.
+    if (Under::implementation == Implementation::cuda && !available)
       GTEST_SKIP() << "this device lacks what the kernels need";
+    ASSERT_TRUE(available) << recurrence::name_of(Under::implementation);
   }
   /// Leaves a line of figures in the log.
   static void TearDownTestSuite() {

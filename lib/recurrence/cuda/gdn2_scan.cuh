@@ -40,6 +40,7 @@ inline Segments gdn2_segments(const Gdn2Forward& a, const Chunks& chunks, const 
 
 /// Block = 512 threads (256 for states only; 384 where shared memory is small), one sequence, value head and 64 value
 /// columns.
+/// `start`: after what comes before in the stream, or beside the preparation; see first_of.
 template <class E, int padded_k>
 cudaError_t launch_gdn2_scan(const Gdn2Scan& arguments, const Gdn2ScanMaps& maps, Start start,
                              cudaStream_t stream);

@@ -87,12 +87,14 @@ __device__ __forceinline__ void invert_diagonal_block(float* block) {
   }
 }
 
-/// `triangle` holds L, its diagonal blocks inverted, for all threads to see. Afterwards diagonal block r holds that block
-/// of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Doubles the inverted blocks from
-/// 16 to 32 to 64; every warp owns columns, so that a level needs no barrier inside.
+/// Block (row, column) of 16 x 16.
 __device__ __forceinline__ float* triangle_block(float* triangle, int row, int column) {
   return triangle + 16 * row * triangle_pitch + 16 * column;
 }
+// The inverse by doubling: `triangle` holds L, its diagonal blocks inverted, for all threads to see. Afterwards diagonal
+// block r holds that block of A = (I + L)^-1, and A's block (r, c), r > c, lies at block (c, r), not transposed. Every warp
+// owns columns, so that a level needs no barrier inside.
+
 /// From 16 to 32.
 __device__ __forceinline__ void join_blocks(float* triangle, int warp) {
   const auto block = [&](int row, int column) { return triangle_block(triangle, row, column); };
@@ -137,7 +139,7 @@ __device__ __forceinline__ void store_lower_left(float* triangle, int warp, cons
   store_block(triangle_block(triangle, c, 2) + column, second, -1.0f);
   store_block(triangle_block(triangle, c, 3) + column, third, -1.0f);
 }
-/// The caller's next __syncthreads makes the result visible.
+/// All of it. The caller's next __syncthreads makes the result visible.
 __device__ __forceinline__ void invert_from_blocks(float* triangle, int warp) {
   join_blocks(triangle, warp);
   __syncthreads();

@@ -27,6 +27,7 @@ struct Scan {
 };
 
 /// Block = 256 threads, one sequence, value head and 64 value columns; two of a head are a cluster, see Team.
+/// `start`: after what comes before in the stream, or beside the preparation; see first_of.
 template <class E, int padded_k>
 cudaError_t launch_gdn_scan(const Scan& arguments, const TileMaps& maps, Start start, cudaStream_t stream);
 
