@@ -31,6 +31,9 @@ struct Activations {
   bool write_sigmoid = false;      ///< GDN2's w
   const float* a_log = nullptr;    ///< [HV]; GDN2: [gate heads]
   const float* dt_bias = nullptr;  ///< [HV] or null; GDN2: [gate heads, K]
+
+  /// Gates and beta, or b, are taken as they are given.
+  bool plain_gates() const { return gate == Gate::log_decay && beta == Beta::plain; }
 };
 
 /// q, k [B, T, H, K]; v, o [B, T, HV, V] of the element type; g, beta float, or their pre-activations.

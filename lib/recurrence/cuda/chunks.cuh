@@ -49,6 +49,8 @@ struct Chunks {
     return cu_seqlens == nullptr ? std::int64_t{sequences} * chunks_per_sequence
                                  : tokens / chunk_rows + sequences + 1;
   }
+  /// All of 64 rows, of sequences of one length.
+  bool all_whole() const { return cu_seqlens == nullptr && tokens % chunk_rows == 0; }
   __device__ std::int64_t clamp(std::int64_t row) const { return row < 0 ? 0 : row > tokens ? tokens : row; }
   __device__ std::int64_t begin(int sequence) const {
     return cu_seqlens == nullptr ? sequence * tokens : clamp(cu_seqlens[sequence]);

@@ -66,10 +66,9 @@ struct Layout {
 /// kernel for them takes its two turns one after the other without a loop, and does in the last what need not wait for
 /// its end.
 template <int padded_k>
-__host__ __device__ inline bool is_common(const Gdn2Gradients& a) {
-  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
-         a.key_dim == padded_k && a.value_dim == 128 && a.gate_heads == a.value_heads && a.l2_norm &&
-         !a.write_sigmoid;
+inline bool is_common(const Gdn2Gradients& a) {
+  return a.use_maps && a.chunks.all_whole() && a.key_dim == padded_k && a.value_dim == 128 &&
+         a.gate_heads == a.value_heads && a.l2_norm && !a.write_sigmoid;
 }
 /// Tells the compiler what it need not ask.
 template <int padded_k>

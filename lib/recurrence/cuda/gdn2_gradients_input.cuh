@@ -54,12 +54,10 @@ struct Gdn2ChannelsLayout {
 /// Whether whole chunks of normalised rows with one gate head a key head and plain gates are all that there is. The kernel
 /// for them needs fewer instructions and registers.
 template <int padded_k>
-__host__ __device__ inline bool is_common(const Gdn2Channels& a) {
+inline bool is_common(const Gdn2Channels& a) {
   const Activations& x = a.input.activations;
-  return a.input.use_maps && a.input.chunks.cu_seqlens == nullptr &&
-         a.input.chunks.tokens % chunk_rows == 0 && a.input.key_dim == padded_k &&
-         a.input.gate_heads == a.input.key_heads && x.l2_norm && x.gate == Gate::log_decay &&
-         x.beta == Beta::plain;
+  return a.input.use_maps && a.input.chunks.all_whole() && a.input.key_dim == padded_k &&
+         a.input.gate_heads == a.input.key_heads && x.l2_norm && x.plain_gates();
 }
 /// Tells the compiler what it need not ask.
 template <int padded_k>

@@ -318,8 +318,7 @@ struct Block : Gdn2PrepareEnd<E, padded_k> {
 template <int padded_k>
 bool is_common(const Gdn2Prepare& a) {
   const Activations& x = a.activations;
-  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
-         a.key_dim == padded_k && x.l2_norm && x.gate == Gate::log_decay && x.beta == Beta::plain;
+  return a.use_maps && a.chunks.all_whole() && a.key_dim == padded_k && x.l2_norm && x.plain_gates();
 }
 /// Tells the compiler what it need not ask.
 template <int padded_k>

@@ -17,9 +17,8 @@ enum class Case { common, single, grouped };
 template <int padded_k>
 bool is_common(const GdnGradients& a) {
   const Activations& x = a.activations;
-  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
-         a.key_dim == padded_k && a.value_dim == 128 && a.value_heads == a.key_heads &&
-         x.gate == Gate::log_decay && x.beta == Beta::plain && a.partials == nullptr;
+  return a.use_maps && a.chunks.all_whole() && a.key_dim == padded_k && a.value_dim == 128 &&
+         a.value_heads == a.key_heads && x.plain_gates() && a.partials == nullptr;
 }
 /// Tells the compiler what it need not ask.
 template <int padded_k>

@@ -412,9 +412,8 @@ enum class Case { common, single, grouped };
 template <int padded_k>
 bool is_common(const GdnPrepare& a) {
   const Activations& x = a.activations;
-  return a.use_maps && a.chunks.cu_seqlens == nullptr && a.chunks.tokens % chunk_rows == 0 &&
-         a.key_dim == padded_k && a.group == 1 && x.l2_norm && x.gate == Gate::log_decay &&
-         x.beta == Beta::plain;
+  return a.use_maps && a.chunks.all_whole() && a.key_dim == padded_k && a.group == 1 && x.l2_norm &&
+         x.plain_gates();
 }
 /// Tells the compiler what it need not ask.
 template <int padded_k>
